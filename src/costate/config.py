@@ -1,0 +1,163 @@
+"""A run as data: which task, policy, sensors and learner, with a JSON form, a hash, and the named presets of the paper's variants."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any, Literal, get_args
+
+from costate._errors import ConfigError
+from costate._registry import Registry, nearest
+from costate.cores import CORES, CoreConfig
+from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.gru import ResetAfterGRUConfig
+from costate.envs.sensors import BlackoutConfig
+from costate.envs.tasks import TASKS, Task
+from costate.policy import PolicyConfig
+from costate.ppo import PPOConfig, check_divisible
+from costate.readouts import READOUTS, ReadoutConfig
+from costate.readouts.linear import TanhReadoutConfig
+from costate.rollout import RolloutConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers."""
+
+    task: str
+    seed: int = 0
+    """Seed of weights, noise, sensor faults and episodes."""
+    steps: int | None = None
+    """Environment steps; None for the task's budget."""
+    checkpoint_every: int = 20
+    """Iterations between two checkpoints."""
+    policy: PolicyConfig = PolicyConfig()
+    sensors: BlackoutConfig = BlackoutConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    ppo: PPOConfig = PPOConfig()
+
+    def __post_init__(self) -> None:
+        task = TASKS[self.task]
+        check_divisible(self.rollout, self.ppo)
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed is {self.seed}, but seeds are whole numbers from 0 to {2**32 - 1}.")
+        if self.checkpoint_every < 1:
+            raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
+        if (self.steps or task.budget) < self.rollout.steps_per_iteration:
+            raise ConfigError(
+                f"steps is {self.steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
+                f"environments × {self.rollout.rollout_length}). Ask for at least that many, or make iterations shorter with --rollout-length."
+            )
+
+    @property
+    def task_record(self) -> Task:
+        return TASKS[self.task]
+
+    @property
+    def iterations(self) -> int:
+        """Whole iterations that fit in the budget."""
+        return (self.steps or self.task_record.budget) // self.rollout.steps_per_iteration
+
+    @property
+    def cycle(self) -> int:
+        """Iterations between two moments at which every environment starts afresh: as many as it takes to see a whole episode.
+
+        With the paper's 1000 steps per iteration this is 1, so that every iteration is one episode of each environment, as in Algorithm 1.
+        """
+        return -(-self.task_record.episode_steps // self.rollout.rollout_length)
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """The config as plain data; parts chosen by name carry that name."""
+    return _encode(config)
+
+
+def _encode(part: Any) -> Any:
+    if not dataclasses.is_dataclass(part):
+        return part
+    data = {field.name: _encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    for base, registry in _CHOICES.items():
+        if isinstance(part, base):
+            return {"name": registry.name_of(type(part))} | data
+    return data
+
+
+_CHOICES: dict[type, Registry[Any]] = {CoreConfig: CORES, ReadoutConfig: READOUTS}
+
+
+def from_json(data: dict[str, Any]) -> RunConfig:
+    """The inverse of :func:`to_json`; an unknown, missing or ill-typed entry is an error that names it."""
+    return _decode(RunConfig, data, "config")
+
+
+def _decode(kind: type, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} should be an object with the fields of {kind.__name__}, but is {data!r}.")
+    data = dict(data)
+    for base, registry in _CHOICES.items():
+        if kind is base:
+            kind = registry[data.pop("name", "")]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in data.keys() - fields.keys():
+        raise ConfigError(f"{where} has an unknown field {name!r}. {nearest(name, tuple(fields))}")
+    for name in fields.keys() - data.keys():
+        raise ConfigError(f"{where} lacks the field {name!r}. It was written by another version of costate, or edited.")
+    return kind(**{name: _decode_value(field.type, data[name], f"{where}.{name}") for name, field in fields.items()})
+
+
+def _decode_value(kind: Any, value: Any, where: str) -> Any:
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _decode(kind, value, where)
+    # Literal["a", "b"] lists values, float | None lists types, a plain type is itself.
+    allowed = get_args(kind) or (kind,)
+    fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
+    if not fits or isinstance(value, bool):
+        raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(getattr(a, '__name__', repr(a)) for a in allowed)}.")
+    return float(value) if isinstance(value, int) and float in allowed else value
+
+
+def config_hash(config: RunConfig) -> str:
+    """Twelve hexadecimal digits that two configs share exactly when they are equal."""
+    canonical = json.dumps(to_json(config), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def differing_fields(left: RunConfig, right: RunConfig) -> tuple[str, ...]:
+    """Names of the fields in which two configs differ, with both values."""
+    flat_left, flat_right = _flatten(to_json(left)), _flatten(to_json(right))
+    names = sorted(flat_left.keys() | flat_right.keys())
+    return tuple(
+        f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name)
+    )
+
+
+def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code"]
+PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+def preset(name: str, task: str) -> RunConfig:
+    """The paper's four variants, and the choices in which the authors' released code departs from the paper's text."""
+    plain = PPOConfig(costate_coef=0.0)
+    match name:
+        case "gru":
+            return RunConfig(task, ppo=plain)
+        case "nc-gru":
+            return RunConfig(task)
+        case "ctrnn":
+            return RunConfig(task, policy=PolicyConfig(core=CTRNNConfig()), ppo=plain)
+        case "nc-ctrnn":
+            return RunConfig(task, policy=PolicyConfig(core=CTRNNConfig()))
+        case "authors-code":
+            return RunConfig(
+                task,
+                policy=PolicyConfig(core=ResetAfterGRUConfig(initialisation="uniform"), readout=TanhReadoutConfig()),
+                rollout=RolloutConfig(observation_clip=None, random_keys="shared"),
+                ppo=PPOConfig(costate_hidden="before", reward_clip=None),
+            )
+    raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

@@ -1,0 +1,14 @@
+"""Recurrent cores: how the hidden state, read as a co-state, evolves. A file in this folder registers itself."""
+
+from costate._discovery import import_all
+from costate.cores.base import CORES as CORES
+from costate.cores.base import AbstractCore as AbstractCore
+from costate.cores.base import AbstractFastCore as AbstractFastCore
+from costate.cores.base import CoreConfig as CoreConfig
+from costate.cores.base import initial_hidden as initial_hidden
+from costate.cores.base import previous_hidden as previous_hidden
+from costate.cores.base import scan_unroll as scan_unroll
+from costate.cores.base import step_batch as step_batch
+from costate.cores.base import unroll as unroll
+
+import_all(__name__, __path__)

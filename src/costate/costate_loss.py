@@ -1,0 +1,41 @@
+"""The co-state loss: hidden states are pulled towards the direction of the critic's gradient. Nothing here knows about PPO."""
+
+import jax
+import jax.numpy as jnp
+
+from costate._types import Array, Float
+from costate.cores import AbstractCore
+from costate.critics import LinearCritic
+
+EPSILON = 1e-8
+
+
+def costate_targets(
+    core: AbstractCore, critic: LinearCritic, features: Float[Array, "T B F"], previous: Float[Array, "T B H"]
+) -> Float[Array, "T B F"]:
+    """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t with h_t = core(ỹ_t, h_{t−1}) and h_{t−1} held fixed (Section 4.2).
+
+    The critic sees the observation only through the core's newest state, so the gradient passes through exactly one step of the core. That makes
+    it a product in bulk: no second pass through time.
+    """
+
+    def value(feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
+        return critic.value(core.step(feature, hidden))
+
+    gradient = jax.vmap(jax.vmap(jax.grad(value)))
+    # The critic is frozen here: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
+    return jax.lax.stop_gradient(gradient(features, previous))
+
+
+def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:
+    """Cosine of the angle between vectors along the last axis.
+
+    ε sits inside each root, so that the gradient is finite at h = 0, where every episode starts if h_{t−1} is compared.
+    """
+    length = jnp.sqrt(jnp.square(left).sum(-1) + EPSILON) * jnp.sqrt(jnp.square(right).sum(-1) + EPSILON)
+    return (left * right).sum(-1) / length
+
+
+def costate_distance(hidden: Float[Array, "T B H"], target: Float[Array, "T B H"]) -> Float[Array, "T B"]:
+    """1 − cos(h_t, λ̂_t) for every step (Eq. 4.2 before the mean)."""
+    return 1.0 - cosine(hidden, target)

@@ -1,0 +1,1 @@
+"""Environments: the contract, the tasks, the sensor faults, and the engines that run them."""

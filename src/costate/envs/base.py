@@ -1,0 +1,68 @@
+"""The environment contract: dm_env semantics for a batch of environments inside a compiled loop.
+
+After a last step the next step returns a first step and ignores the action. ``discount`` is 0 only where the episode truly terminated; at a time
+limit it stays 1, so that a learner bootstraps from the last observation.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from costate._types import Array, Bool, Float, Key
+
+EnvState = Any
+
+
+class TimeStep(eqx.Module):
+    """What a batch of environments shows after a reset or a step."""
+
+    observation: Float[Array, "B O"]
+    reward: Float[Array, " B"]
+    discount: Float[Array, " B"]
+    is_first: Bool[Array, " B"]
+    is_last: Bool[Array, " B"]
+
+
+class AbstractEnv(abc.ABC):
+    """A batch of environments. ``reset`` runs on the host between compiled programs, ``step`` inside them."""
+
+    batch_size: int
+    observation_size: int
+    action_size: int
+    episode_steps: int
+    action_low: np.ndarray
+    action_high: np.ndarray
+
+    @abc.abstractmethod
+    def reset(self, key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
+        """Start a new episode in every environment."""
+
+    @abc.abstractmethod
+    def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
+        """One control step of every environment. The state is used once: it must not be stepped from twice."""
+
+    @abc.abstractmethod
+    def skip_resets(self, counts: np.ndarray) -> None:
+        """Bring an environment that was just built to where one stands that has started ``counts[i]`` episodes in environment i.
+
+        This is how a resumed run sees the episodes that an uninterrupted run would have seen.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release threads and memory."""
+
+
+def first_step(observation: Float[Array, "B O"]) -> TimeStep:
+    """The time step after a reset of every environment."""
+    batch = observation.shape[0]
+    return TimeStep(
+        observation,
+        reward=jnp.zeros(batch),
+        discount=jnp.ones(batch),
+        is_first=jnp.ones(batch, bool),
+        is_last=jnp.zeros(batch, bool),
+    )

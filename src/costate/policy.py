@@ -1,0 +1,100 @@
+"""The recurrent actor-critic: a shared encoder, a core, a readout and a critic."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Key
+from costate.cores import AbstractCore, CoreConfig, previous_hidden, step_batch, unroll
+from costate.cores.gru import GRUConfig
+from costate.critics import LinearCritic, linear_critic
+from costate.initialisation import orthogonal
+from costate.readouts import AbstractReadout, Gaussian, ReadoutConfig, distribution
+from costate.readouts.linear import QuadraticReadoutConfig
+
+
+class Encoder(eqx.Module):
+    """ỹ = tanh(W_enc y + b_enc), shared by actor and critic (Appendix E.1)."""
+
+    weights: Float[Array, "O F"]
+    bias: Float[Array, " F"]
+
+    def encode(self, observation: Float[Array, "*S O"]) -> Float[Array, "*S F"]:
+        product = observation @ self.weights
+        return jnp.tanh(product + jnp.broadcast_to(self.bias, product.shape))
+
+
+class RecurrentActorCritic(eqx.Module):
+    """y → encoder → core → readout, and the critic on the core's hidden state. Observations are already normalised."""
+
+    encoder: Encoder
+    core: AbstractCore
+    readout: AbstractReadout
+    critic: LinearCritic
+
+
+class PolicyStep(eqx.Module):
+    """What one observation does to a batch of streams."""
+
+    hidden: Float[Array, "B H"]
+    control: Gaussian
+    value: Float[Array, " B"]
+
+
+class Unrolled(eqx.Module):
+    """What a sequence of observations does, kept as far as losses need it."""
+
+    features: Float[Array, "T B F"]
+    previous: Float[Array, "T B H"]
+    """The hidden state before each observation is read."""
+    hiddens: Float[Array, "T B H"]
+    """The hidden state after it."""
+    control: Gaussian
+    value: Float[Array, "T B"]
+
+
+def act(
+    policy: RecurrentActorCritic, observation: Float[Array, "B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
+) -> PolicyStep:
+    """Read one observation (the three lines of Algorithm 1 before sampling)."""
+    hidden = step_batch(policy.core, policy.encoder.encode(observation), hidden, is_first)
+    return PolicyStep(hidden, distribution(policy.readout, hidden), policy.critic.value(hidden))
+
+
+def unroll_policy(
+    policy: RecurrentActorCritic, observation: Float[Array, "T B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+) -> Unrolled:
+    """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
+    features = policy.encoder.encode(observation)
+    hiddens = unroll(policy.core, features, hidden, is_first)
+    before = previous_hidden(hiddens, hidden, is_first)
+    return Unrolled(features, before, hiddens, distribution(policy.readout, hiddens), policy.critic.value(hiddens))
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyConfig:
+    """The parts of a policy."""
+
+    hidden_size: int = 128
+    """Width of the hidden state and of the encoded observation; they are equal, so that the cosine between h and ∂V/∂ỹ is defined."""
+    core: CoreConfig = GRUConfig()
+    readout: ReadoutConfig = QuadraticReadoutConfig()
+
+    def __post_init__(self) -> None:
+        if self.hidden_size < 1:
+            raise ConfigError(f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. The paper uses 128.")
+
+
+def build_policy(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActorCritic:
+    """A policy with fresh weights (Appendix E.1)."""
+    key_encoder, key_core, key_readout, key_critic = jax.random.split(key, 4)
+    width = config.hidden_size
+    return RecurrentActorCritic(
+        encoder=Encoder(orthogonal(key_encoder, observation_size, width), jnp.zeros(width)),
+        core=config.core.build(key_core, width, width),
+        readout=config.readout.build(key_readout, width, action_size),
+        critic=linear_critic(key_critic, width),
+    )

@@ -1,0 +1,321 @@
+"""Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): losses, one update, the state of training."""
+
+import dataclasses
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Int, Key, PyTree
+from costate.advantages import generalised_advantages
+from costate.costate_loss import costate_distance, costate_targets
+from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
+from costate.rollout import RolloutConfig, Trajectory
+from costate.running_stats import RunningStats, empty_stats, merge, normalise, scale_reward
+
+Metrics = dict[str, Float[Array, ""]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig:
+    """The learner's settings; the defaults are the paper's table of hyperparameters."""
+
+    costate_coef: float = 0.05
+    """Weight c₃ of the co-state loss; 0 is plain PPO."""
+    costate_hidden: Literal["after", "before"] = "after"
+    """Hidden state in the cosine: h_t after reading y_t (the paper's text) or h_{t−1} before it (the authors' code)."""
+    epochs: int = 4
+    """Passes over the data of one iteration."""
+    minibatches: int = 4
+    """Parts into which the streams are split in every epoch."""
+    bptt_length: int | None = None
+    """Steps through which gradients flow; longer rollouts are cut into pieces that start from stored hidden states. None for the whole rollout."""
+    learning_rate: float = 2.5e-4
+    """Adam's step size at the start."""
+    learning_rate_decay: Literal["linear", "none"] = "linear"
+    """Whether the step size falls linearly to zero over the run."""
+    adam_epsilon: float = 1e-5
+    """Adam's ε."""
+    max_gradient_norm: float = 0.5
+    """Gradients longer than this are shortened to it."""
+    discount: float = 0.99
+    """Discount factor γ."""
+    trace_decay: float = 0.95
+    """GAE's λ."""
+    clip_epsilon: float = 0.2
+    """Bound of the importance ratio's and of the value's change."""
+    value_coef: float = 0.5
+    """Weight c₁ of the value loss."""
+    entropy_coef: float = 0.01
+    """Weight c₂ of the entropy bonus."""
+    reward_scaling: Literal["running-return", "none"] = "running-return"
+    """Whether rewards are divided by the deviation of the running discounted return."""
+    reward_clip: float | None = 10.0
+    """Bound of a scaled reward; None for no bound, as in the authors' code."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1. The paper uses 4.")
+        for name in ("discount", "trace_decay"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
+        for name in ("costate_coef", "value_coef", "entropy_coef"):
+            if getattr(self, name) < 0.0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
+        for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
+            value = getattr(self, name)
+            if value is not None and value <= 0.0:
+                raise ConfigError(f"{name} is {value}, but it must be positive.")
+        if self.bptt_length is not None and self.bptt_length < 1:
+            raise ConfigError(f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout.")
+
+
+def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
+    """Raise unless the streams of one iteration split evenly into minibatches."""
+    length = ppo.bptt_length or rollout.rollout_length
+    if rollout.rollout_length % length:
+        divisors = [d for d in range(1, rollout.rollout_length + 1) if rollout.rollout_length % d == 0]
+        raise ConfigError(
+            f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout cannot be cut into equal pieces. "
+            f"Lengths that work: {', '.join(map(str, divisors))}."
+        )
+    streams = rollout.environments * (rollout.rollout_length // length)
+    if streams % ppo.minibatches:
+        allowed = [m for m in range(1, streams + 1) if streams % m == 0]
+        below = rollout.environments // ppo.minibatches * ppo.minibatches
+        sizes = " or ".join(str(size) for size in (below, below + ppo.minibatches) if size > 0)
+        raise ConfigError(
+            f"{streams} streams ({rollout.environments} environments) cannot be split evenly into {ppo.minibatches} minibatches. "
+            f"Minibatches that work: {', '.join(map(str, allowed))}; or keep {ppo.minibatches} minibatches and use {sizes} environments."
+        )
+
+
+class TrainState(eqx.Module):
+    """Everything that training changes."""
+
+    policy: RecurrentActorCritic
+    optimiser: PyTree
+    observation_stats: RunningStats
+    return_stats: RunningStats
+    key: Key[Array, ""]
+    iteration: Int[Array, ""]
+
+
+class Batch(eqx.Module):
+    """Sequences as the losses need them, with S streams."""
+
+    observation: Float[Array, "T S O"]
+    is_first: Bool[Array, "T S"]
+    valid: Bool[Array, "T S"]
+    hidden: Float[Array, "S H"]
+    """Where each stream's memory starts."""
+    action: Float[Array, "T S A"]
+    log_prob: Float[Array, "T S"]
+    value: Float[Array, "T S"]
+    advantage: Float[Array, "T S"]
+    value_target: Float[Array, "T S"]
+
+
+def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
+    """Training before its first iteration."""
+    optimiser = make_optimiser(config, iterations=1).init(policy)
+    return TrainState(policy, optimiser, empty_stats((observation_size,)), empty_stats(), key, jnp.zeros((), jnp.int32))
+
+
+def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
+    """Clipped Adam whose step size is constant within an iteration and falls linearly from one to the next."""
+    per_iteration = config.epochs * config.minibatches
+
+    def step_size(count: Int[Array, ""]) -> Float[Array, ""]:
+        decay = (count // per_iteration) / iterations if config.learning_rate_decay == "linear" else jnp.zeros(())
+        return config.learning_rate * (1.0 - decay)
+
+    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon))
+
+
+def masked_mean(value: Float[Array, "T S"], valid: Bool[Array, "T S"]) -> Float[Array, ""]:
+    """Mean over the rows that belong in a loss."""
+    weight = valid.astype(value.dtype)
+    return (value * weight).sum() / jnp.maximum(weight.sum(), 1.0)
+
+
+def masked_variance(value: Float[Array, "T S"], valid: Bool[Array, "T S"]) -> Float[Array, ""]:
+    return masked_mean(jnp.square(value - masked_mean(value, valid)), valid)
+
+
+def trajectory_advantages(
+    config: PPOConfig, trajectory: Trajectory, reward: Float[Array, "T B"], final_value: Float[Array, " B"]
+) -> Float[Array, "T B"]:
+    """GAE of every stream. A step that ends an episode passes no credit on; the value after it is that of the true last observation."""
+    discount = config.discount * trajectory.discount
+    trace_decay = jnp.where(trajectory.ends, 0.0, config.trace_decay)
+    value = jnp.concatenate([trajectory.value, final_value[None]])
+    return jax.vmap(generalised_advantages, in_axes=1, out_axes=1)(reward, discount, value, trace_decay)
+
+
+def make_batch(
+    config: PPOConfig,
+    observation_clip: float | None,
+    observation_stats: RunningStats,
+    return_stats: RunningStats,
+    trajectory: Trajectory,
+    final_value: Float[Array, " B"],
+) -> Batch:
+    """What the losses need of a trajectory, seen through the statistics with which it was collected."""
+    reward = trajectory.reward
+    if config.reward_scaling == "running-return":
+        reward = scale_reward(return_stats, reward, config.reward_clip)
+    advantage = trajectory_advantages(config, trajectory, reward, final_value)
+    batch = Batch(
+        observation=normalise(observation_stats, trajectory.observation, observation_clip),
+        is_first=trajectory.is_first,
+        valid=trajectory.valid,
+        hidden=trajectory.hidden[0],
+        action=trajectory.action,
+        log_prob=trajectory.log_prob,
+        value=trajectory.value,
+        advantage=advantage,
+        value_target=advantage + trajectory.value,
+    )
+    return cut_streams(batch, trajectory.hidden, config.bptt_length)
+
+
+def cut_streams(batch: Batch, hidden: Float[Array, "T B H"], length: int | None) -> Batch:
+    """Every stream cut into pieces of ``length`` steps, each starting from the hidden state that the rollout had there."""
+    steps, streams = batch.valid.shape
+    if length is None or length == steps:
+        return batch
+
+    def cut(array: Array) -> Array:
+        pieces = array.reshape(steps // length, length, streams, *array.shape[2:])
+        return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *array.shape[2:])
+
+    pieces = jax.tree.map(cut, dataclasses.replace(batch, hidden=hidden))
+    return dataclasses.replace(pieces, hidden=pieces.hidden[0])
+
+
+def take_streams(batch: Batch, streams: Int[Array, " M"]) -> Batch:
+    """A minibatch: some of the streams, each with all of its steps."""
+    parts = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), dataclasses.replace(batch, hidden=batch.hidden[None]))
+    return dataclasses.replace(parts, hidden=parts.hidden[0])
+
+
+def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
+    """−min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) for every step (Schulman et al. 2017)."""
+    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon) * advantage)
+
+
+def clipped_value_loss(
+    value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float
+) -> Float[Array, "T S"]:
+    """½ max((V − R)², (V_clip − R)²) with V_clip within ε of the value at collection (Huang et al. 2022)."""
+    near = old + jnp.clip(value - old, -clip_epsilon, clip_epsilon)
+    return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
+
+
+def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, valid: Bool[Array, "T S"]) -> Float[Array, ""]:
+    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
+    target = costate_targets(policy.core, policy.critic, unrolled.features, unrolled.previous)
+    hidden = unrolled.hiddens if config.costate_hidden == "after" else unrolled.previous
+    return masked_mean(costate_distance(hidden, target), valid)
+
+
+def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) -> tuple[Float[Array, ""], Metrics]:
+    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1)."""
+    unrolled = unroll_policy(policy, batch.observation, batch.hidden, batch.is_first)
+    log_ratio = unrolled.control.log_prob(batch.action) - batch.log_prob
+    ratio = jnp.exp(log_ratio)
+    spread = jnp.sqrt(masked_variance(batch.advantage, batch.valid))
+    advantage = (batch.advantage - masked_mean(batch.advantage, batch.valid)) / (spread + 1e-8)
+
+    actor = masked_mean(surrogate_loss(ratio, advantage, config.clip_epsilon), batch.valid)
+    critic = masked_mean(clipped_value_loss(unrolled.value, batch.value, batch.value_target, config.clip_epsilon), batch.valid)
+    entropy = unrolled.control.entropy()
+    loss = actor + config.value_coef * critic - config.entropy_coef * entropy
+    if config.costate_coef > 0.0:
+        costate = costate_term(config, policy, unrolled, batch.valid)
+        loss = loss + config.costate_coef * costate
+    else:
+        # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
+        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), batch.valid)
+    return loss, {
+        "losses/total": loss,
+        "losses/policy": actor,
+        "losses/value": critic,
+        "losses/entropy": entropy,
+        "losses/costate": costate,
+        "losses/approx_kl": masked_mean(ratio - 1.0 - log_ratio, batch.valid),
+        "losses/clip_fraction": masked_mean((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), batch.valid),
+        "costate/cosine": 1.0 - costate,
+    }
+
+
+def optimise(
+    config: PPOConfig,
+    optimiser: optax.GradientTransformation,
+    policy: RecurrentActorCritic,
+    optimiser_state: PyTree,
+    batch: Batch,
+    key: Key[Array, ""],
+) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
+    """K epochs of minibatches over the streams; the metrics are means over the last epoch."""
+    streams = batch.valid.shape[1]
+    order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
+
+    def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Metrics]:
+        policy, optimiser_state = carry
+        (_, metrics), gradient = jax.value_and_grad(total_loss, has_aux=True)(policy, take_streams(batch, streams), config)
+        updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
+        metrics["losses/grad_norm"] = optax.global_norm(gradient)
+        return (optax.apply_updates(policy, updates), optimiser_state), metrics
+
+    minibatches = order.reshape(config.epochs * config.minibatches, -1)
+    (policy, optimiser_state), metrics = jax.lax.scan(descend, (policy, optimiser_state), minibatches)
+    return policy, optimiser_state, jax.tree.map(lambda m: m[-config.minibatches :].mean(), metrics)
+
+
+def update(
+    config: PPOConfig, rollout: RolloutConfig, iterations: int, state: TrainState, trajectory: Trajectory, final_value: Float[Array, " B"], key: Key[Array, ""]
+) -> tuple[TrainState, Metrics]:
+    """Everything between two rollouts, as one compiled program."""
+    # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
+    # them before the update would make the first importance ratio differ from 1.
+    return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
+    batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value)
+    optimiser = make_optimiser(config, iterations)
+    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, key)
+    observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
+    next_key = jax.random.fold_in(state.key, state.iteration)
+    state = TrainState(policy, optimiser_state, observation_stats, return_stats, next_key, state.iteration + 1)
+    return state, metrics | _batch_metrics(batch) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
+
+
+def _batch_metrics(batch: Batch) -> Metrics:
+    unexplained = masked_variance(batch.value_target - batch.value, batch.valid)
+    explained = 1.0 - unexplained / jnp.maximum(masked_variance(batch.value_target, batch.valid), 1e-8)
+    return {"losses/explained_variance": explained}
+
+
+def _episode_metrics(trajectory: Trajectory) -> Metrics:
+    """Means over the episodes that ended; not a number if none did."""
+    episodes = trajectory.ends.sum()
+    mean_return = jnp.where(trajectory.ends, trajectory.episode_return, 0.0).sum() / episodes
+    mean_length = jnp.where(trajectory.ends, trajectory.episode_length, 0).sum() / episodes
+    return {
+        "training/episode_reward": mean_return,
+        "training/episode_length": mean_length,
+        "training/episodes": episodes.astype(jnp.float32),
+    }
+
+
+def _policy_metrics(config: PPOConfig, iterations: int, state: TrainState) -> Metrics:
+    decay = (state.iteration - 1) / iterations if config.learning_rate_decay == "linear" else 0.0
+    return {
+        "training/learning_rate": config.learning_rate * (1.0 - decay),
+        "training/action_std": jnp.exp(state.policy.readout.log_std).mean(),
+        "training/reward_scale": jnp.sqrt(state.return_stats.variance),
+    }
