@@ -110,7 +110,8 @@ class Batch(eqx.Module):
 
     observation: Float[Array, "T S O"]
     is_first: Bool[Array, "T S"]
-    valid: Bool[Array, "T S"]
+    weight: Float[Array, "T S"]
+    """Share of each row in a mean: equal for all rows of which the action counted, 0 for the others, 1 in sum."""
     hidden: Float[Array, "S H"]
     """Where each stream's memory starts."""
     action: Float[Array, "T S A"]
@@ -137,14 +138,17 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
     return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon))
 
 
-def masked_mean(value: Float[Array, "T S"], valid: Bool[Array, "T S"]) -> Float[Array, ""]:
-    """Mean over the rows that belong in a loss."""
-    weight = valid.astype(value.dtype)
-    return (value * weight).sum() / jnp.maximum(weight.sum(), 1.0)
+def row_weights(valid: Float[Array, "T S"]) -> Float[Array, "T S"]:
+    """Weights under which a sum is the mean over the rows that count."""
+    return valid / jnp.maximum(valid.sum(), 1.0)
 
 
-def masked_variance(value: Float[Array, "T S"], valid: Bool[Array, "T S"]) -> Float[Array, ""]:
-    return masked_mean(jnp.square(value - masked_mean(value, valid)), valid)
+def weighted_sum(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -> Float[Array, ""]:
+    return (value * weight).sum()
+
+
+def weighted_variance(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -> Float[Array, ""]:
+    return weighted_sum(jnp.square(value - weighted_sum(value, weight)), weight)
 
 
 def trajectory_advantages(
@@ -173,7 +177,7 @@ def make_batch(
     batch = Batch(
         observation=normalise(observation_stats, trajectory.observation, observation_clip),
         is_first=trajectory.is_first,
-        valid=trajectory.valid,
+        weight=row_weights(trajectory.valid.astype(reward.dtype)),
         hidden=trajectory.hidden[0],
         action=trajectory.action,
         log_prob=trajectory.log_prob,
@@ -186,7 +190,7 @@ def make_batch(
 
 def cut_streams(batch: Batch, hidden: Float[Array, "T B H"], length: int | None) -> Batch:
     """Every stream cut into pieces of ``length`` steps, each starting from the hidden state that the rollout had there."""
-    steps, streams = batch.valid.shape
+    steps, streams = batch.weight.shape
     if length is None or length == steps:
         return batch
 
@@ -198,10 +202,13 @@ def cut_streams(batch: Batch, hidden: Float[Array, "T B H"], length: int | None)
     return dataclasses.replace(pieces, hidden=pieces.hidden[0])
 
 
-def take_streams(batch: Batch, streams: Int[Array, " M"]) -> Batch:
-    """A minibatch: some of the streams, each with all of its steps."""
+def take_minibatch(batch: Batch, streams: Int[Array, " M"]) -> Batch:
+    """Some of the streams, each with all of its steps; weights and advantages are normalised within them (Appendix E.2)."""
     parts = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), dataclasses.replace(batch, hidden=batch.hidden[None]))
-    return dataclasses.replace(parts, hidden=parts.hidden[0])
+    weight = row_weights(parts.weight)
+    spread = jnp.sqrt(weighted_variance(parts.advantage, weight))
+    advantage = (parts.advantage - weighted_sum(parts.advantage, weight)) / (spread + 1e-8)
+    return dataclasses.replace(parts, hidden=parts.hidden[0], weight=weight, advantage=advantage)
 
 
 def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
@@ -217,40 +224,42 @@ def clipped_value_loss(
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
-def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, valid: Bool[Array, "T S"]) -> Float[Array, ""]:
+def costate_term(
+    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"]
+) -> Float[Array, ""]:
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
     target = costate_targets(policy.core, policy.critic, unrolled.features, unrolled.previous)
     hidden = unrolled.hiddens if config.costate_hidden == "after" else unrolled.previous
-    return masked_mean(costate_distance(hidden, target), valid)
+    return weighted_sum(costate_distance(hidden, target), weight)
 
 
 def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) -> tuple[Float[Array, ""], Metrics]:
-    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1)."""
+    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1).
+
+    Every term is a sum weighted by ``batch.weight``, so that the losses of parts of a minibatch add up to the loss of the whole.
+    """
     unrolled = unroll_policy(policy, batch.observation, batch.hidden, batch.is_first)
     log_ratio = unrolled.control.log_prob(batch.action) - batch.log_prob
     ratio = jnp.exp(log_ratio)
-    spread = jnp.sqrt(masked_variance(batch.advantage, batch.valid))
-    advantage = (batch.advantage - masked_mean(batch.advantage, batch.valid)) / (spread + 1e-8)
 
-    actor = masked_mean(surrogate_loss(ratio, advantage, config.clip_epsilon), batch.valid)
-    critic = masked_mean(clipped_value_loss(unrolled.value, batch.value, batch.value_target, config.clip_epsilon), batch.valid)
-    entropy = unrolled.control.entropy()
+    actor = weighted_sum(surrogate_loss(ratio, batch.advantage, config.clip_epsilon), batch.weight)
+    critic = weighted_sum(clipped_value_loss(unrolled.value, batch.value, batch.value_target, config.clip_epsilon), batch.weight)
+    entropy = unrolled.control.entropy() * batch.weight.sum()
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
-        costate = costate_term(config, policy, unrolled, batch.valid)
+        costate = costate_term(config, policy, unrolled, batch.weight)
         loss = loss + config.costate_coef * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
-        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), batch.valid)
+        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), batch.weight)
     return loss, {
         "losses/total": loss,
         "losses/policy": actor,
         "losses/value": critic,
         "losses/entropy": entropy,
         "losses/costate": costate,
-        "losses/approx_kl": masked_mean(ratio - 1.0 - log_ratio, batch.valid),
-        "losses/clip_fraction": masked_mean((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), batch.valid),
-        "costate/cosine": 1.0 - costate,
+        "losses/approx_kl": weighted_sum(ratio - 1.0 - log_ratio, batch.weight),
+        "losses/clip_fraction": weighted_sum((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), batch.weight),
     }
 
 
@@ -263,12 +272,12 @@ def optimise(
     key: Key[Array, ""],
 ) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
     """K epochs of minibatches over the streams; the metrics are means over the last epoch."""
-    streams = batch.valid.shape[1]
+    streams = batch.weight.shape[1]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
     def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Metrics]:
         policy, optimiser_state = carry
-        (_, metrics), gradient = jax.value_and_grad(total_loss, has_aux=True)(policy, take_streams(batch, streams), config)
+        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, take_minibatch(batch, streams), config)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
         metrics["losses/grad_norm"] = optax.global_norm(gradient)
         return (optax.apply_updates(policy, updates), optimiser_state), metrics
@@ -279,7 +288,13 @@ def optimise(
 
 
 def update(
-    config: PPOConfig, rollout: RolloutConfig, iterations: int, state: TrainState, trajectory: Trajectory, final_value: Float[Array, " B"], key: Key[Array, ""]
+    config: PPOConfig,
+    rollout: RolloutConfig,
+    iterations: int,
+    state: TrainState,
+    trajectory: Trajectory,
+    final_value: Float[Array, " B"],
+    key: Key[Array, ""],
 ) -> tuple[TrainState, Metrics]:
     """Everything between two rollouts, as one compiled program."""
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
@@ -291,12 +306,13 @@ def update(
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
     next_key = jax.random.fold_in(state.key, state.iteration)
     state = TrainState(policy, optimiser_state, observation_stats, return_stats, next_key, state.iteration + 1)
+    metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     return state, metrics | _batch_metrics(batch) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
 
 
 def _batch_metrics(batch: Batch) -> Metrics:
-    unexplained = masked_variance(batch.value_target - batch.value, batch.valid)
-    explained = 1.0 - unexplained / jnp.maximum(masked_variance(batch.value_target, batch.valid), 1e-8)
+    unexplained = weighted_variance(batch.value_target - batch.value, batch.weight)
+    explained = 1.0 - unexplained / jnp.maximum(weighted_variance(batch.value_target, batch.weight), 1e-8)
     return {"losses/explained_variance": explained}
 
 
