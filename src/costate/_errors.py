@@ -19,3 +19,7 @@ class CheckpointError(CostateError):
 
 class DivergedError(CostateError):
     """Training produced a number that is not finite."""
+
+
+class StorageError(CostateError):
+    """A file that could not be written."""

@@ -125,9 +125,7 @@ def differing_fields(left: RunConfig, right: RunConfig) -> tuple[str, ...]:
     """Names of the fields in which two configs differ, with both values."""
     flat_left, flat_right = _flatten(to_json(left)), _flatten(to_json(right))
     names = sorted(flat_left.keys() | flat_right.keys())
-    return tuple(
-        f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name)
-    )
+    return tuple(f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name))
 
 
 def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -56,9 +56,7 @@ class Unrolled(eqx.Module):
     value: Float[Array, "T B"]
 
 
-def act(
-    policy: RecurrentActorCritic, observation: Float[Array, "B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
-) -> PolicyStep:
+def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]) -> PolicyStep:
     """Read one observation (the three lines of Algorithm 1 before sampling)."""
     hidden = step_batch(policy.core, policy.encoder.encode(observation), hidden, is_first)
     return PolicyStep(hidden, distribution(policy.readout, hidden), policy.critic.value(hidden))

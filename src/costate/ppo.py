@@ -139,8 +139,9 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
 
 
 def row_weights(valid: Float[Array, "T S"]) -> Float[Array, "T S"]:
-    """Weights under which a sum is the mean over the rows that count."""
-    return valid / jnp.maximum(valid.sum(), 1.0)
+    """Weights under which a sum is the mean over the rows that count; all zero if none does."""
+    total = valid.sum()
+    return valid / jnp.where(total > 0.0, total, 1.0)
 
 
 def weighted_sum(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -> Float[Array, ""]:
@@ -216,17 +217,13 @@ def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], c
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon) * advantage)
 
 
-def clipped_value_loss(
-    value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float
-) -> Float[Array, "T S"]:
+def clipped_value_loss(value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
     """½ max((V − R)², (V_clip − R)²) with V_clip within ε of the value at collection (Huang et al. 2022)."""
     near = old + jnp.clip(value - old, -clip_epsilon, clip_epsilon)
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
-def costate_term(
-    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"]
-) -> Float[Array, ""]:
+def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"]) -> Float[Array, ""]:
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
     target = costate_targets(policy.core, policy.critic, unrolled.features, unrolled.previous)
     hidden = unrolled.hiddens if config.costate_hidden == "after" else unrolled.previous

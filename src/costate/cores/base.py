@@ -28,9 +28,7 @@ class AbstractFastCore(AbstractCore):
     """A core that also unrolls itself faster than a differentiated scan would. Must equal the scan in value and gradient."""
 
     @abc.abstractmethod
-    def fast_unroll(
-        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-    ) -> Float[Array, "T B H"]:
+    def fast_unroll(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
         """The same as :func:`scan_unroll`."""
 
 
@@ -56,9 +54,7 @@ def forget_at_start(hidden: Float[Array, "*S H"], is_first: Bool[Array, "*S"]) -
     return jnp.where(is_first[..., None], jnp.zeros_like(hidden), hidden)
 
 
-def step_batch(
-    core: AbstractCore, features: Float[Array, "B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
-) -> Float[Array, "B H"]:
+def step_batch(core: AbstractCore, features: Float[Array, "B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]) -> Float[Array, "B H"]:
     """One step of every stream; a stream whose episode starts forgets before it reads."""
     return jax.vmap(core.step)(features, forget_at_start(hidden, is_first))
 
@@ -75,17 +71,13 @@ def scan_unroll(
     return jax.lax.scan(advance, hidden, (features, is_first))[1]
 
 
-def unroll(
-    core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-) -> Float[Array, "T B H"]:
+def unroll(core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
     """All hidden states by the fastest way the core offers."""
     if isinstance(core, AbstractFastCore):
         return core.fast_unroll(features, hidden, is_first)
     return scan_unroll(core, features, hidden, is_first)
 
 
-def previous_hidden(
-    hiddens: Float[Array, "T B H"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-) -> Float[Array, "T B H"]:
+def previous_hidden(hiddens: Float[Array, "T B H"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
     """What the core held before it read each observation: h_{t−1}, or 0 where an episode starts."""
     return forget_at_start(jnp.concatenate([hidden[None], hiddens[:-1]]), is_first)

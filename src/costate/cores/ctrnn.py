@@ -26,9 +26,7 @@ class CTRNN(AbstractFastCore):
         n = jnp.tanh(feature @ self.input_weights + hidden @ self.recurrent_weights + self.bias)
         return hidden + jax.nn.sigmoid(self.log_alpha) * (n - hidden)
 
-    def fast_unroll(
-        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-    ) -> Float[Array, "T B H"]:
+    def fast_unroll(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
         drive = features @ self.input_weights + self.bias[None, None]
         keep = 1.0 - is_first[..., None].astype(features.dtype)
         return _recur(self.recurrent_weights, jax.nn.sigmoid(self.log_alpha), drive, hidden, keep)

@@ -16,8 +16,8 @@ RESET, UPDATE, CANDIDATE = 0, 1, 2
 class GRU(AbstractFastCore):
     """The GRU whose reset gate acts on the memory before the recurrent product (Eq. 3.6, after Chung et al. 2014).
 
-        r = σ(W_r ỹ + U_r h + b_r),   z = σ(W_z ỹ + U_z h + b_z)
-        n = tanh(W_n ỹ + U_n (r ⊙ h) + b_n),   h' = (1 − z) ⊙ n + z ⊙ h
+    r = σ(W_r ỹ + U_r h + b_r),   z = σ(W_z ỹ + U_z h + b_z)
+    n = tanh(W_n ỹ + U_n (r ⊙ h) + b_n),   h' = (1 − z) ⊙ n + z ⊙ h
     """
 
     input_weights: Float[Array, "3 F H"]
@@ -35,9 +35,7 @@ class GRU(AbstractFastCore):
         n = jnp.tanh(feature @ W[CANDIDATE] + (r * hidden) @ U[CANDIDATE] + b[CANDIDATE])
         return n + z * (hidden - n)
 
-    def fast_unroll(
-        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-    ) -> Float[Array, "T B H"]:
+    def fast_unroll(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
         W, b = self.input_weights, self.bias
         # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
         drives = tuple(features @ W[gate] + b[gate][None, None] for gate in (RESET, UPDATE, CANDIDATE))
@@ -49,9 +47,7 @@ Drives = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H
 
 
 @jax.custom_vjp
-def _recur(
-    U: Float[Array, "3 H H"], drives: Drives, hidden: Float[Array, "B H"], keep: Float[Array, "T B 1"]
-) -> Float[Array, "T B H"]:
+def _recur(U: Float[Array, "3 H H"], drives: Drives, hidden: Float[Array, "B H"], keep: Float[Array, "T B 1"]) -> Float[Array, "T B H"]:
     """The recurrence once the input products are known. Its reverse pass is Eq. 4.1 with the gates stored.
 
     Differentiating the scan automatically would accumulate ∂L/∂U inside the loop, one small product per step; here the loop carries only δ and
@@ -114,7 +110,7 @@ _recur.defvjp(_recur_forward, _recur_reverse)
 class ResetAfterGRU(AbstractCore):
     """The GRU of PyTorch, Flax and Equinox, whose reset gate acts after the recurrent product; the authors' code uses it.
 
-        n = tanh(W_n ỹ + b_n + r ⊙ (U_n h + c)),   the rest as in :class:`GRU`
+    n = tanh(W_n ỹ + b_n + r ⊙ (U_n h + c)),   the rest as in :class:`GRU`
     """
 
     input_weights: Float[Array, "3 F H"]

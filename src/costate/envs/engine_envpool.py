@@ -53,9 +53,7 @@ class EnvPoolEnv(AbstractEnv):
         observation = np.concatenate([_columns(getattr(timestep.observation, name)) for name in self._fields], axis=1)
         return jnp.asarray(self._handle), first_step(jnp.asarray(observation, jnp.float32))
 
-    def step(
-        self, state: UInt8[Array, " N"], action: Float[Array, "B A"], key: Key[Array, ""]
-    ) -> tuple[UInt8[Array, " N"], TimeStep]:
+    def step(self, state: UInt8[Array, " N"], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[UInt8[Array, " N"], TimeStep]:
         with jax.enable_x64(True):
             state, timestep = self._xla_step(state, action.astype(jnp.float64))
             columns = [_columns(getattr(timestep.observation, name)) for name in self._fields]

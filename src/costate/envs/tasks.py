@@ -119,9 +119,7 @@ _robot("humanoid", "run_pure_state", _joints(28, 27), 21, 0.025)
 _robot("humanoid_CMU", "stand walk run", _humanoid(56, 62), 56, 0.02)
 _robot("lqr", "lqr_2_1", _joints(2, 2), 1, 0.03)
 _robot("lqr", "lqr_6_2", _joints(6, 6), 2, 0.03)
-_robot(
-    "manipulator", "bring_ball bring_peg insert_ball insert_peg", (*_ARM, ("object_pos", 4), ("object_vel", 3), ("target_pos", 4)), 5, 0.01
-)
+_robot("manipulator", "bring_ball bring_peg insert_ball insert_peg", (*_ARM, ("object_pos", 4), ("object_vel", 3), ("target_pos", 4)), 5, 0.01)
 _robot("pendulum", "swingup", (("orientation", 2), ("velocity", 1)), 1, 0.02)
 _robot("point_mass", "easy hard", _joints(2, 2), 2, 0.02)
 _robot("quadruped", "walk run", _QUADRUPED, 12, 0.02)

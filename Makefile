@@ -1,0 +1,39 @@
+# The two commands of the README: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo
+
+.PHONY: demo test test-slow lint format clean
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "costate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Use: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/costate train CartpoleSwingup --preset nc-gru --dropout 0.5 --steps 2_000_000 --out $(DEMO) --overwrite
+	$(BIN)/costate evaluate $(DEMO) --dropout 0.5 --episodes 100
+	$(BIN)/costate evaluate $(DEMO) --dropout 0.75 --episodes 100
+	@echo "everything is in $(DEMO): learning_curve.png, metrics.jsonl, checkpoints/, evaluations/"
+
+test: $(VENV)/installed lint
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-slow: $(VENV)/installed
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) $(DEMO)

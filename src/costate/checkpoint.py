@@ -1,0 +1,146 @@
+"""Checkpoints: a pytree of arrays in safetensors with a JSON record beside it, verified by digests and never executed.
+
+A checkpoint is a folder ``step_000000640000`` that holds ``state.safetensors`` and ``checkpoint.json``.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+
+from costate._errors import CheckpointError
+from costate._files import replace_atomically, write_atomically
+
+KEPT = 3
+FORMAT = 1
+STATE_FILE = "state.safetensors"
+RECORD_FILE = "checkpoint.json"
+
+State = TypeVar("State")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A point from which training continues exactly."""
+
+    iteration: int
+    env_steps: int
+    config_hash: str
+    restarts: tuple[int, ...]
+    """Episodes started so far in each environment, which is what a simulator that cannot be rewound needs to be brought back."""
+
+
+def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any) -> pathlib.Path:
+    """Write a checkpoint into ``directory`` and drop all but the last three; returns its folder."""
+    tensors = to_tensors(state)
+    for name, tensor in tensors.items():
+        if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
+            raise CheckpointError(
+                f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. The checkpoints before it are kept."
+            )
+    folder = directory / f"step_{checkpoint.env_steps:012d}"
+    content = safetensors.numpy.save(tensors)
+    record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
+
+    def write(temporary: pathlib.Path) -> None:
+        temporary.mkdir(parents=True)
+        write_atomically(temporary / STATE_FILE, content)
+        write_atomically(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
+
+    if folder.exists():
+        shutil.rmtree(folder)
+    replace_atomically(folder, write)
+    for old in folders(directory)[:-KEPT]:
+        shutil.rmtree(old)
+    return folder
+
+
+def folders(directory: pathlib.Path) -> list[pathlib.Path]:
+    """All checkpoints in ``directory``, oldest first."""
+    return sorted(path for path in directory.glob("step_*") if path.is_dir())
+
+
+def load(folder: pathlib.Path, template: State) -> tuple[Checkpoint, State]:
+    """Read one checkpoint into the structure of ``template``; anything truncated or altered is an error that names the file."""
+    record = _read_record(folder / RECORD_FILE)
+    try:
+        content = (folder / STATE_FILE).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{folder / STATE_FILE} cannot be read: {error.strerror}.") from error
+    if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
+        raise CheckpointError(f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded.")
+    state = from_tensors(template, safetensors.numpy.load(content), folder / STATE_FILE)
+    return Checkpoint(**record | {"restarts": tuple(record["restarts"])}), state
+
+
+def load_latest(directory: pathlib.Path, template: State, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+    """The newest checkpoint that can be read; says through ``warn`` which ones could not."""
+    failures = []
+    for folder in reversed(folders(directory)):
+        try:
+            loaded = load(folder, template)
+        except CheckpointError as error:
+            failures.append(str(error))
+            continue
+        for failure in failures:
+            warn(f"{failure} Falling back to {folder.name}.")
+        return loaded
+    reasons = " ".join(failures) or "There is none."
+    raise CheckpointError(f"No usable checkpoint in {directory}. {reasons} Start the run again with --overwrite.")
+
+
+def to_tensors(state: Any) -> dict[str, np.ndarray]:
+    """Every array of a pytree under the name of its place; random keys as their raw words."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path).lstrip("."): np.ascontiguousarray(_raw(leaf)) for path, leaf in leaves}
+
+
+def from_tensors(template: State, tensors: dict[str, np.ndarray], source: pathlib.Path) -> State:
+    """The inverse of :func:`to_tensors` for a pytree shaped like ``template``."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    wanted = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
+    if wanted.keys() != tensors.keys():
+        different = ", ".join(sorted(wanted.keys() ^ tensors.keys()))
+        raise CheckpointError(f"{source} does not fit this policy; these arrays are in one but not in the other: {different}.")
+    return jax.tree_util.tree_unflatten(structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()])
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _raw(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _like(leaf: Any, tensor: np.ndarray, name: str, source: pathlib.Path) -> Any:
+    shape = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    if (shape.shape, shape.dtype) != (tensor.shape, tensor.dtype):
+        raise CheckpointError(f"{source}: {name} is {tensor.dtype}{list(tensor.shape)}, but this policy needs {shape.dtype}{list(shape.shape)}.")
+    return jax.random.wrap_key_data(jnp.asarray(tensor)) if _is_key(leaf) else jnp.asarray(tensor)
+
+
+def _digest(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _read_record(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is truncated or was altered: it is not JSON.") from error
+    if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
+        raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
+    if record.pop("format") != FORMAT:
+        raise CheckpointError(f"{path} was written in another format than {FORMAT}, which this version of costate reads.")
+    return record

@@ -1,0 +1,230 @@
+"""The command line: ``costate train | evaluate | tasks``."""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import tyro
+
+from costate._errors import ConfigError, CostateError
+from costate._registry import nearest
+from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset
+from costate.cores import CORES
+from costate.envs.sensors import BlackoutConfig
+from costate.envs.tasks import TASKS
+from costate.policy import PolicyConfig
+from costate.ppo import PPOConfig
+from costate.readouts import READOUTS
+from costate.rollout import RolloutConfig
+from costate.run_directory import open_run
+
+# What a shell reports for a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+CoreName = tyro.extras.literal_type_from_choices(CORES.names())
+ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments:
+    """Train a recurrent policy on a task whose sensors fail, or continue a run."""
+
+    task: tyro.conf.Positional[str] = ""
+    """Task to train on; `costate tasks` lists them. Not given with --resume."""
+    preset: PresetName = "nc-gru"
+    """Variant of the paper that supplies the defaults below."""
+    core: CoreName = "gru"  # type: ignore[valid-type]
+    """Recurrent core."""
+    readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
+    """Control law that turns the hidden state into an action."""
+    seed: int = 0
+    """Seed of weights, noise, sensor faults and episodes."""
+    steps: int | None = None
+    """Environment steps; None for the task's budget in the paper."""
+    out: pathlib.Path | None = None
+    """Folder of the run; None for runs/TASK/PRESET/seed-SEED."""
+    resume: pathlib.Path | None = None
+    """Folder of a run to continue, instead of starting a new one."""
+    overwrite: bool = False
+    """Delete the run that is already in the folder."""
+    checkpoint_every: int = 20
+    """Iterations between two checkpoints."""
+    sensors: Annotated[BlackoutConfig, tyro.conf.arg(name="")] = BlackoutConfig()
+    policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
+    rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
+    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments:
+    """Play whole episodes with a trained policy: deterministic actions, frozen normaliser."""
+
+    run: tyro.conf.Positional[pathlib.Path]
+    """Folder of the run."""
+    dropout: float | None = None
+    """Probability that an observation is replaced by zeros; None for the one used in training."""
+    episodes: int = 100
+    """Episodes to play."""
+    seed: int = 0
+    """Seed of episodes and sensor faults."""
+    step: int | None = None
+    """Training step of the checkpoint; None for the newest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TasksArguments:
+    """List the tasks with their sizes and training budgets."""
+
+
+def train_command(arguments: list[str]) -> int:
+    """Train a recurrent policy, or continue a run."""
+    from costate.console import reporter_for_stdout
+    from costate.training import resume, train
+
+    parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
+    if parsed.resume is not None:
+        _check_unchanged(parsed)
+        outcome = resume(parsed.resume, reporter=reporter_for_stdout())
+    else:
+        config = _run_config(parsed)
+        out = parsed.out or pathlib.Path("runs") / config.task / parsed.preset / f"seed-{config.seed}"
+        outcome = train(config, out, overwrite=parsed.overwrite, reporter=reporter_for_stdout())
+    run = outcome.run
+    if not outcome.finished:
+        print(f"stopped and saved; continue with: costate train --resume {run.path}")
+        return INTERRUPTED
+    print(f"done: {run.path} (metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}")
+    return 0
+
+
+def evaluate_command(arguments: list[str]) -> int:
+    """Play whole episodes with a trained policy."""
+    from costate.evaluation import evaluate
+
+    parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
+    print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
+    result, path = evaluate(parsed.run, dropout=parsed.dropout, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step)
+    low, high = result.quartiles
+    print(f"{result.task} at {result.dropout:.0%} blackout, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
+    print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
+    print(f"written: {path}")
+    return 0
+
+
+def tasks_command(arguments: list[str]) -> int:
+    """List the tasks with their sizes and training budgets."""
+    tyro.cli(TasksArguments, prog="costate tasks", args=arguments)
+    print(f"{'task':24} {'observed':>8} {'actions':>8} {'step (s)':>9} {'episode':>8} {'budget':>12}  {'in paper'}")
+    for task in sorted(TASKS, key=lambda task: (not task.in_paper, task.name)):
+        mark = "yes" if task.in_paper else ""
+        sizes = f"{task.observation_size:>8} {task.action_size:>8} {task.control_timestep:>9g} {task.episode_steps:>8}"
+        print(f"{task.name:24} {sizes} {task.budget:>12,}  {mark}".rstrip())
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"train": train_command, "evaluate": evaluate_command, "tasks": tasks_command}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(arguments)
+    except CostateError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped at once; the last checkpoint is kept", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`costate tasks | head`); that is not a failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        print(f"costate {importlib.metadata.version('costate')}")
+        return 0
+    if arguments[0] not in COMMANDS:
+        raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
+    return COMMANDS[arguments[0]](arguments[1:])
+
+
+def _overview() -> str:
+    lines = ["usage: costate COMMAND …", "", "Recurrent policies whose hidden state is trained to be the co-state of optimal control.", ""]
+    lines += [f"  {name:10} {command.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "`costate COMMAND --help` explains a command."])
+
+
+def _train_defaults(arguments: list[str]) -> TrainArguments:
+    """Defaults as the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--preset", "--core", "--readout", "--resume"):
+        peek.add_argument(flag)
+    chosen, _ = peek.parse_known_args(arguments)
+    if chosen.resume is not None:
+        return _as_arguments(open_run(pathlib.Path(chosen.resume)).config, "nc-gru")
+    # An unknown preset is left to the parser proper, whose error shows the choices.
+    name = chosen.preset if chosen.preset in PRESETS else "nc-gru"
+    config = preset(name, next(iter(TASKS)).name)
+    policy = config.policy
+    if chosen.core is not None:
+        policy = dataclasses.replace(policy, core=CORES[chosen.core]())
+    if chosen.readout is not None:
+        policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
+    return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
+
+
+def _as_arguments(config: RunConfig, preset_name: PresetName) -> TrainArguments:
+    return TrainArguments(
+        task=config.task,
+        preset=preset_name,
+        core=CORES.name_of(type(config.policy.core)),
+        readout=READOUTS.name_of(type(config.policy.readout)),
+        seed=config.seed,
+        steps=config.steps,
+        checkpoint_every=config.checkpoint_every,
+        sensors=config.sensors,
+        policy=config.policy,
+        rollout=config.rollout,
+        ppo=config.ppo,
+    )
+
+
+def _run_config(arguments: TrainArguments) -> RunConfig:
+    if not arguments.task:
+        raise ConfigError("No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them.")
+    return RunConfig(
+        task=arguments.task,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        checkpoint_every=arguments.checkpoint_every,
+        policy=arguments.policy,
+        sensors=arguments.sensors,
+        rollout=arguments.rollout,
+        ppo=arguments.ppo,
+    )
+
+
+def _check_unchanged(arguments: TrainArguments) -> None:
+    """A resumed run keeps its config: anything else would not continue the same curve."""
+    config = open_run(arguments.resume).config
+    changed = differing_fields(config, _run_config(arguments))
+    if changed:
+        raise ConfigError(
+            f"{arguments.resume} cannot be resumed with another config. Changed: {'; '.join(changed)}. "
+            "Leave these flags out, or start a new run with --out."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain aligned lines elsewhere, nothing when used as a library."""
+
+import abc
+import dataclasses
+import math
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from costate.metrics_log import Row
+
+HEADER = f"{'steps':>12} {'return':>8} {'co-state':>9} {'KL':>8} {'expl.var':>8} {'steps/s':>9} {'left':>8}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Progression:
+    """Where a run stands after an iteration."""
+
+    row: Row
+    total_steps: int
+    seconds_left: float
+
+
+class AbstractReporter(abc.ABC):
+    """Receives what happens in a run."""
+
+    @abc.abstractmethod
+    def say(self, text: str) -> None:
+        """A sentence that stays on the screen."""
+
+    @abc.abstractmethod
+    def progress(self, progression: Progression) -> None:
+        """An iteration is over."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class SilentReporter(AbstractReporter):
+    """For use as a library."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def progress(self, progression: Progression) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainReporter(AbstractReporter):
+    """One aligned line every few seconds, for logs and pipes."""
+
+    def __init__(self, interval: float = 5.0) -> None:
+        self._interval = interval
+        self._last = -math.inf
+        self._has_header = False
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def progress(self, progression: Progression) -> None:
+        now = time.monotonic()
+        finished = progression.row["env_steps"] >= progression.total_steps
+        if now - self._last < self._interval and not finished:
+            return
+        self._last = now
+        if not self._has_header:
+            self.say(HEADER)
+            self._has_header = True
+        self.say(plain_line(progression))
+
+    def close(self) -> None:
+        pass
+
+
+class LiveReporter(AbstractReporter):
+    """A progress bar that stays on one line of a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}"),
+            console=console,
+            # Redrawn by hand after every iteration: a thread that redraws would take time from the physics.
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("", total=1.0, status="compiling …")
+        self._progress.start()
+        self._progress.refresh()
+
+    def say(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def progress(self, progression: Progression) -> None:
+        done = progression.row["env_steps"] / progression.total_steps
+        self._progress.update(self._task, completed=done, status=live_status(progression))
+        self._progress.refresh()
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def reporter_for_stdout() -> AbstractReporter:
+    return LiveReporter() if sys.stdout.isatty() else PlainReporter()
+
+
+def plain_line(progression: Progression) -> str:
+    row = progression.row
+    return (
+        f"{int(row['env_steps']):>12,} {_number(row['training/episode_reward'], '8.1f')} {_number(row['losses/costate'], '9.3f')} "
+        f"{_number(row['losses/approx_kl'], '8.4f')} {_number(row['losses/explained_variance'], '8.2f')} {row['training/sps']:>9,.0f} "
+        f"{duration(progression.seconds_left):>8}"
+    )
+
+
+def live_status(progression: Progression) -> str:
+    row = progression.row
+    steps = f"{row['env_steps'] / 1e6:.2f}/{progression.total_steps / 1e6:.2f} M steps"
+    numbers = f"return {_number(row['training/episode_reward'], '.0f')}  co-state loss {_number(row['losses/costate'], '.3f')}"
+    return f"{steps}  {numbers}  {row['training/sps']:,.0f} steps/s  {duration(progression.seconds_left)} left"
+
+
+def _number(value: float, spec: str) -> str:
+    """A number, or a dash of the same width where there is none yet."""
+    width = spec.split(".")[0] or "1"
+    return format(value, spec) if math.isfinite(value) else "–".rjust(int(width))
+
+
+def duration(seconds: float) -> str:
+    """1:02:03 or 2:03."""
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

@@ -1,0 +1,51 @@
+"""Pictures of learning: return and co-state alignment over environment steps."""
+
+import io
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from costate._files import write_atomically
+from costate.run_directory import Run
+
+RETURN_COLOUR = "#4477aa"
+COSTATE_COLOUR = "#228833"
+
+
+def draw_learning_curve(run: Run, title: str) -> None:
+    """Write the run's learning curve beside its metrics; nothing if no episode has ended yet."""
+    rows = [row for row in run.read_metrics() if "training/episode_reward" in row]
+    if not rows:
+        return
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.4), layout="constrained")
+    _curve(left, rows, "training/episode_reward", RETURN_COLOUR)
+    left.set(ylabel="episode return", title="return under training blackouts")
+    left.set_ylim(bottom=min(0.0, left.get_ylim()[0]))
+    _curve(right, rows, "losses/costate", COSTATE_COLOUR)
+    right.set(ylabel="1 − cos(h, λ̂)", title="co-state loss")
+    right.set_ylim(0.0, max(1.05, right.get_ylim()[1]))
+    figure.suptitle(title)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    plt.close(figure)
+    write_atomically(run.learning_curve, picture.getvalue())
+
+
+def _curve(axes: Any, rows: list[dict[str, float]], name: str, colour: str) -> None:
+    """One metric, faint, with its moving average on top."""
+    steps = np.array([row["env_steps"] for row in rows]) / 1e6
+    values = np.array([row[name] for row in rows])
+    window = max(1, len(values) // 20)
+    # Averages over the points seen so far at the start, so that the line begins where the data does.
+    totals = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1.0)
+    axes.plot(steps, (totals[ends] - totals[starts]) / (ends - starts), color=colour, linewidth=1.8)
+    axes.set_xlabel("environment steps (millions)")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,14 @@
+"""Builds the environments of a run: the engine that simulates the task, seen through the sensors."""
+
+from costate.envs.base import AbstractEnv
+from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.envs.tasks import TASKS
+
+
+def make_env(task: str, batch_size: int, seed: int, sensors: BlackoutConfig, threads: int | None = None) -> AbstractEnv:
+    """``batch_size`` environments of ``task``; ``threads`` defaults to every core this process may use."""
+    record = TASKS[task]
+    # Imported here, because loading the engine takes a second that `costate --help` should not.
+    from costate.envs.engine_envpool import EnvPoolEnv
+
+    return BlackoutEnv(EnvPoolEnv(record, batch_size, seed, threads), sensors)

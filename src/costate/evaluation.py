@@ -1,0 +1,139 @@
+"""Evaluation: deterministic actions, frozen normaliser, whole episodes, any blackout probability."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import CheckpointError, ConfigError
+from costate._files import explained_errors, write_atomically
+from costate._types import Array, Float, Key
+from costate.checkpoint import Checkpoint, folders, load, load_latest
+from costate.cores import initial_hidden
+from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.envs.factory import make_env
+from costate.envs.sensors import BlackoutConfig
+from costate.policy import RecurrentActorCritic, act
+from costate.ppo import TrainState
+from costate.rollout import clip_action
+from costate.run_directory import Run, open_run
+from costate.running_stats import RunningStats, normalise
+from costate.training import fresh_state
+
+# Pools larger than this take longer to build than they save in stepping.
+LARGEST_BATCH = 32
+# Added to the seed, so that evaluation never meets the episodes of training.
+SEED_OFFSET = 1_000_003
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Returns of whole episodes under one blackout probability."""
+
+    task: str
+    dropout: float
+    seed: int
+    env_steps: int
+    """Training steps of the checkpoint that was evaluated."""
+    returns: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.returns))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The interquartile range's ends."""
+        low, high = np.percentile(self.returns, [25, 75])
+        return float(low), float(high)
+
+
+def evaluate(
+    run: Run | str | pathlib.Path, *, dropout: float | None = None, episodes: int = 100, seed: int = 0, step: int | None = None
+) -> tuple[Evaluation, pathlib.Path]:
+    """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
+
+    ``dropout`` defaults to the probability that the run was trained with.
+    """
+    run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
+    sensors = run.config.sensors if dropout is None else BlackoutConfig(dropout)
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}, but seeds are whole numbers from 0.")
+    checkpoint, state = _load(run, step)
+    returns = play(run, state, sensors, episodes, seed)
+    result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns))
+    return result, _write(run, result)
+
+
+def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
+    """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
+    rounds = -(-episodes // LARGEST_BATCH)
+    batch = -(-episodes // rounds)
+    env = make_env(run.config.task, batch, seed + SEED_OFFSET, sensors)
+    program = jax.jit(functools.partial(first_returns, env, run.config.rollout.observation_clip))
+    try:
+        parts = []
+        for key in jax.random.split(jax.random.key(seed), rounds):
+            key_reset, key_steps = jax.random.split(key)
+            env_state, timestep = env.reset(key_reset)
+            parts.append(np.asarray(program(state.policy, state.observation_stats, env_state, timestep, key_steps)))
+    finally:
+        env.close()
+    return np.concatenate(parts)[:episodes]
+
+
+def first_returns(
+    env: AbstractEnv,
+    observation_clip: float | None,
+    policy: RecurrentActorCritic,
+    stats: RunningStats,
+    env_state: EnvState,
+    timestep: TimeStep,
+    key: Key[Array, ""],
+) -> Float[Array, " B"]:
+    """Return of the first episode of every environment; later ones would favour short episodes and are not counted."""
+
+    def advance(carry: tuple[Any, ...], key: Key[Array, ""]) -> tuple[tuple[Any, ...], None]:
+        env_state, now, hidden, running, total = carry
+        decision = act(policy, normalise(stats, now.observation, observation_clip), hidden, now.is_first)
+        env_state, after = env.step(env_state, clip_action(env, decision.control.mean), key)
+        total = total + jnp.where(running, after.reward, 0.0)
+        return (env_state, after, decision.hidden, running & ~after.is_last, total), None
+
+    hidden = initial_hidden(policy.core, env.batch_size)
+    start = (env_state, timestep, hidden, jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
+    (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.random.split(key, env.episode_steps))
+    return total
+
+
+def _load(run: Run, step: int | None) -> tuple[Checkpoint, TrainState]:
+    template = fresh_state(run.config)
+    if step is None:
+        return load_latest(run.checkpoints, template, lambda warning: print(f"warning: {warning}"))
+    available = {int(folder.name.removeprefix("step_")): folder for folder in folders(run.checkpoints)}
+    if step not in available:
+        raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
+    return load(available[step], template)
+
+
+def _write(run: Run, result: Evaluation) -> pathlib.Path:
+    low, high = result.quartiles
+    summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
+    document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    path = run.evaluations / f"step_{result.env_steps:012d}_dropout_{result.dropout:g}_seed_{result.seed}.json"
+    with explained_errors(path):
+        run.evaluations.mkdir(exist_ok=True)
+    write_atomically(path, json.dumps(document, indent=1).encode())
+    return path

@@ -1,0 +1,40 @@
+"""What a run was computed with: versions and processor, so that a number can be traced to the machine that made it."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+from typing import Any
+
+import jax
+
+PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", "safetensors")
+
+
+def describe_machine() -> dict[str, Any]:
+    return {
+        "versions": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _cpu_field("model name"),
+        "cpu_features": _cpu_field("flags").split(),
+        "cores": os.cpu_count(),
+        "devices": [str(device) for device in jax.devices()],
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu_field(name: str) -> str:
+    """A field of Linux's description of the first core; empty elsewhere."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,92 @@
+"""A run on disk: one self-describing folder with its config, metrics, checkpoints, evaluations and pictures."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from typing import Any
+
+from costate._errors import RunDirectoryError
+from costate._files import explained_errors, write_atomically
+from costate.config import RunConfig, config_hash, from_json, to_json
+
+CONFIG_FILE = "config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run directory and the config it was started with."""
+
+    path: pathlib.Path
+    config: RunConfig
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> pathlib.Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> pathlib.Path:
+        return self.path / "evaluations"
+
+    @property
+    def learning_curve(self) -> pathlib.Path:
+        return self.path / "learning_curve.png"
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The rows logged so far, oldest first; a last line that was cut off by a crash is left out."""
+        if not self.metrics.exists():
+            return []
+        rows = []
+        for line in self.metrics.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+
+def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *, overwrite: bool) -> Run:
+    """Make the folder of a new run; an existing one is never touched unless ``overwrite`` says so."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        _make_way(path, overwrite)
+    with explained_errors(path):
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    document = {"format": 1, "hash": config_hash(config), "config": to_json(config)}
+    write_atomically(path / "machine.json", json.dumps(machine, indent=1).encode())
+    write_atomically(path / CONFIG_FILE, json.dumps(document, indent=1).encode())
+    return Run(path, config)
+
+
+def open_run(path: pathlib.Path) -> Run:
+    """An existing run."""
+    file = path / CONFIG_FILE
+    if not path.is_dir():
+        raise RunDirectoryError(f"There is no run directory {path}. Give the folder that `costate train` printed, for example runs/….")
+    if not file.is_file():
+        raise RunDirectoryError(f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` printed.")
+    try:
+        document = json.loads(file.read_text())
+        config = document["config"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes.") from error
+    run = Run(path, from_json(config))
+    if document.get("hash") != config_hash(run.config):
+        raise RunDirectoryError(f"{file} was altered: the config no longer has the hash {document.get('hash')} that was recorded with it.")
+    return run
+
+
+def _make_way(path: pathlib.Path, overwrite: bool) -> None:
+    is_run = (path / CONFIG_FILE).is_file()
+    if is_run and overwrite:
+        shutil.rmtree(path)
+    elif is_run:
+        raise RunDirectoryError(
+            f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another folder with --out, "
+            "or replace it with --overwrite, which deletes what is there."
+        )
+    else:
+        raise RunDirectoryError(f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out.")
