@@ -100,7 +100,7 @@ def load_latest(directory: pathlib.Path, template: State, warn: Callable[[str], 
 def to_tensors(state: Any) -> dict[str, np.ndarray]:
     """Every array of a pytree under the name of its place; random keys as their raw words."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path).lstrip("."): np.ascontiguousarray(_raw(leaf)) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path).lstrip("."): _raw(leaf) for path, leaf in leaves}
 
 
 def from_tensors(template: State, tensors: dict[str, np.ndarray], source: pathlib.Path) -> State:
@@ -110,7 +110,8 @@ def from_tensors(template: State, tensors: dict[str, np.ndarray], source: pathli
     if wanted.keys() != tensors.keys():
         different = ", ".join(sorted(wanted.keys() ^ tensors.keys()))
         raise CheckpointError(f"{source} does not fit this policy; these arrays are in one but not in the other: {different}.")
-    return jax.tree_util.tree_unflatten(structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()])
+    state: State = jax.tree_util.tree_unflatten(structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()])
+    return state
 
 
 def _is_key(leaf: Any) -> bool:
@@ -118,7 +119,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _raw(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
 
 
 def _like(leaf: Any, tensor: np.ndarray, name: str, source: pathlib.Path) -> Any:

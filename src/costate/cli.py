@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import tyro
 
@@ -34,7 +34,7 @@ ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 class TrainArguments:
     """Train a recurrent policy on a task whose sensors fail, or continue a run."""
 
-    task: tyro.conf.Positional[str] = ""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
     """Task to train on; `costate tasks` lists them. Not given with --resume."""
     preset: PresetName = "nc-gru"
     """Variant of the paper that supplies the defaults below."""
@@ -64,7 +64,7 @@ class TrainArguments:
 class EvaluateArguments:
     """Play whole episodes with a trained policy: deterministic actions, frozen normaliser."""
 
-    run: tyro.conf.Positional[pathlib.Path]
+    run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     dropout: float | None = None
     """Probability that an observation is replaced by zeros; None for the one used in training."""
@@ -88,7 +88,7 @@ def train_command(arguments: list[str]) -> int:
 
     parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
     if parsed.resume is not None:
-        _check_unchanged(parsed)
+        _check_unchanged(parsed.resume, parsed)
         outcome = resume(parsed.resume, reporter=reporter_for_stdout())
     else:
         config = _run_config(parsed)
@@ -184,10 +184,10 @@ def _train_defaults(arguments: list[str]) -> TrainArguments:
     return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
 
 
-def _as_arguments(config: RunConfig, preset_name: PresetName) -> TrainArguments:
+def _as_arguments(config: RunConfig, preset_name: str) -> TrainArguments:
     return TrainArguments(
         task=config.task,
-        preset=preset_name,
+        preset=cast(PresetName, preset_name),
         core=CORES.name_of(type(config.policy.core)),
         readout=READOUTS.name_of(type(config.policy.readout)),
         seed=config.seed,
@@ -215,14 +215,12 @@ def _run_config(arguments: TrainArguments) -> RunConfig:
     )
 
 
-def _check_unchanged(arguments: TrainArguments) -> None:
+def _check_unchanged(run: pathlib.Path, arguments: TrainArguments) -> None:
     """A resumed run keeps its config: anything else would not continue the same curve."""
-    config = open_run(arguments.resume).config
-    changed = differing_fields(config, _run_config(arguments))
+    changed = differing_fields(open_run(run).config, _run_config(arguments))
     if changed:
         raise ConfigError(
-            f"{arguments.resume} cannot be resumed with another config. Changed: {'; '.join(changed)}. "
-            "Leave these flags out, or start a new run with --out."
+            f"{run} cannot be resumed with another config. Changed: {'; '.join(changed)}. Leave these flags out, or start a new run with --out."
         )
 
 

@@ -68,7 +68,8 @@ class RunConfig:
 
 def to_json(config: RunConfig) -> dict[str, Any]:
     """The config as plain data; parts chosen by name carry that name."""
-    return _encode(config)
+    encoded: dict[str, Any] = _encode(config)
+    return encoded
 
 
 def _encode(part: Any) -> Any:
@@ -86,7 +87,8 @@ _CHOICES: dict[type, Registry[Any]] = {CoreConfig: CORES, ReadoutConfig: READOUT
 
 def from_json(data: dict[str, Any]) -> RunConfig:
     """The inverse of :func:`to_json`; an unknown, missing or ill-typed entry is an error that names it."""
-    return _decode(RunConfig, data, "config")
+    config: RunConfig = _decode(RunConfig, data, "config")
+    return config
 
 
 def _decode(kind: type, data: Any, where: str) -> Any:

@@ -22,9 +22,9 @@ def costate_targets(
     def value(feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
         return critic.value(core.step(feature, hidden))
 
-    gradient = jax.vmap(jax.vmap(jax.grad(value)))
+    gradient: Float[Array, "T B F"] = jax.vmap(jax.vmap(jax.grad(value)))(features, previous)
     # The critic is frozen here: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
-    return jax.lax.stop_gradient(gradient(features, previous))
+    return jax.lax.stop_gradient(gradient)
 
 
 def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:

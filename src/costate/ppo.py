@@ -199,13 +199,13 @@ def cut_streams(batch: Batch, hidden: Float[Array, "T B H"], length: int | None)
         pieces = array.reshape(steps // length, length, streams, *array.shape[2:])
         return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *array.shape[2:])
 
-    pieces = jax.tree.map(cut, dataclasses.replace(batch, hidden=hidden))
+    pieces: Batch = jax.tree.map(cut, dataclasses.replace(batch, hidden=hidden))
     return dataclasses.replace(pieces, hidden=pieces.hidden[0])
 
 
 def take_minibatch(batch: Batch, streams: Int[Array, " M"]) -> Batch:
     """Some of the streams, each with all of its steps; weights and advantages are normalised within them (Appendix E.2)."""
-    parts = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), dataclasses.replace(batch, hidden=batch.hidden[None]))
+    parts: Batch = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), dataclasses.replace(batch, hidden=batch.hidden[None]))
     weight = row_weights(parts.weight)
     spread = jnp.sqrt(weighted_variance(parts.advantage, weight))
     advantage = (parts.advantage - weighted_sum(parts.advantage, weight)) / (spread + 1e-8)
@@ -326,7 +326,8 @@ def _episode_metrics(trajectory: Trajectory) -> Metrics:
 
 
 def _policy_metrics(config: PPOConfig, iterations: int, state: TrainState) -> Metrics:
-    decay = (state.iteration - 1) / iterations if config.learning_rate_decay == "linear" else 0.0
+    # The counter already points to the next iteration.
+    decay = (state.iteration - 1) / iterations if config.learning_rate_decay == "linear" else jnp.zeros(())
     return {
         "training/learning_rate": config.learning_rate * (1.0 - decay),
         "training/action_std": jnp.exp(state.policy.readout.log_std).mean(),

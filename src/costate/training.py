@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from costate._errors import CostateError, DivergedError
+from costate._types import Array, Bool
 from costate.checkpoint import Checkpoint, folders, load_latest, save
 from costate.config import RunConfig, config_hash
 from costate.console import AbstractReporter, Progression, SilentReporter
@@ -89,7 +90,7 @@ class Programs:
     seconds: tuple[float, float]
 
 
-def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rollout_state: RolloutState) -> Programs:
+def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rollout_state: RolloutState | None) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
     started = time.perf_counter()
     rollout = functools.partial(collect, env, config.rollout, config.ppo.discount)
@@ -207,9 +208,10 @@ def _save(run: Run, position: _Position) -> None:
     save(run.checkpoints, checkpoint, position.state)
 
 
-def restarts_within(is_first: jax.Array, is_first_after: jax.Array) -> np.ndarray:
+def restarts_within(is_first: Bool[Array, "T B"], is_first_after: Bool[Array, " B"]) -> np.ndarray:
     """Episodes that environments started by themselves during a rollout; the one that the rollout began with is counted elsewhere."""
-    return np.asarray(is_first)[1:].sum(axis=0) + np.asarray(is_first_after)
+    counts: np.ndarray = np.asarray(is_first)[1:].sum(axis=0) + np.asarray(is_first_after)
+    return counts
 
 
 def _stop_if_diverged(run: Run, row: Row) -> None:
