@@ -105,20 +105,26 @@ class TrainState(eqx.Module):
     iteration: Int[Array, ""]
 
 
-class Batch(eqx.Module):
-    """Sequences as the losses need them, with S streams."""
+class Rows(eqx.Module):
+    """What the losses need of every step of S streams."""
 
     observation: Float[Array, "T S O"]
     is_first: Bool[Array, "T S"]
     weight: Float[Array, "T S"]
     """Share of each row in a mean: equal for all rows of which the action counted, 0 for the others, 1 in sum."""
-    hidden: Float[Array, "S H"]
-    """Where each stream's memory starts."""
     action: Float[Array, "T S A"]
     log_prob: Float[Array, "T S"]
     value: Float[Array, "T S"]
     advantage: Float[Array, "T S"]
     value_target: Float[Array, "T S"]
+
+
+class Batch(eqx.Module):
+    """Sequences for the losses."""
+
+    rows: Rows
+    hidden: Float[Array, "S H"]
+    """Where each stream's memory starts."""
 
 
 def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
@@ -175,41 +181,38 @@ def make_batch(
     if config.reward_scaling == "running-return":
         reward = scale_reward(return_stats, reward, config.reward_clip)
     advantage = trajectory_advantages(config, trajectory, reward, final_value)
-    batch = Batch(
+    rows = Rows(
         observation=normalise(observation_stats, trajectory.observation, observation_clip),
         is_first=trajectory.is_first,
         weight=row_weights(trajectory.valid.astype(reward.dtype)),
-        hidden=trajectory.hidden[0],
         action=trajectory.action,
         log_prob=trajectory.log_prob,
         value=trajectory.value,
         advantage=advantage,
         value_target=advantage + trajectory.value,
     )
-    return cut_streams(batch, trajectory.hidden, config.bptt_length)
+    return cut_streams(rows, trajectory.hidden, config.bptt_length)
 
 
-def cut_streams(batch: Batch, hidden: Float[Array, "T B H"], length: int | None) -> Batch:
+def cut_streams(rows: Rows, hidden: Float[Array, "T B H"], length: int | None) -> Batch:
     """Every stream cut into pieces of ``length`` steps, each starting from the hidden state that the rollout had there."""
-    steps, streams = batch.weight.shape
-    if length is None or length == steps:
-        return batch
+    steps, streams, width = hidden.shape
+    length = length or steps
 
     def cut(array: Array) -> Array:
         pieces = array.reshape(steps // length, length, streams, *array.shape[2:])
         return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *array.shape[2:])
 
-    pieces: Batch = jax.tree.map(cut, dataclasses.replace(batch, hidden=hidden))
-    return dataclasses.replace(pieces, hidden=pieces.hidden[0])
+    return Batch(jax.tree.map(cut, rows), hidden[::length].reshape(-1, width))
 
 
 def take_minibatch(batch: Batch, streams: Int[Array, " M"]) -> Batch:
     """Some of the streams, each with all of its steps; weights and advantages are normalised within them (Appendix E.2)."""
-    parts: Batch = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), dataclasses.replace(batch, hidden=batch.hidden[None]))
-    weight = row_weights(parts.weight)
-    spread = jnp.sqrt(weighted_variance(parts.advantage, weight))
-    advantage = (parts.advantage - weighted_sum(parts.advantage, weight)) / (spread + 1e-8)
-    return dataclasses.replace(parts, hidden=parts.hidden[0], weight=weight, advantage=advantage)
+    rows: Rows = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), batch.rows)
+    weight = row_weights(rows.weight)
+    spread = jnp.sqrt(weighted_variance(rows.advantage, weight))
+    advantage = (rows.advantage - weighted_sum(rows.advantage, weight)) / (spread + 1e-8)
+    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage), batch.hidden[streams])
 
 
 def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
@@ -233,30 +236,31 @@ def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unro
 def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) -> tuple[Float[Array, ""], Metrics]:
     """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1).
 
-    Every term is a sum weighted by ``batch.weight``, so that the losses of parts of a minibatch add up to the loss of the whole.
+    Every term is a sum weighted by the rows' ``weight``, so that the losses of parts of a minibatch add up to the loss of the whole.
     """
-    unrolled = unroll_policy(policy, batch.observation, batch.hidden, batch.is_first)
-    log_ratio = unrolled.control.log_prob(batch.action) - batch.log_prob
+    rows = batch.rows
+    unrolled = unroll_policy(policy, rows.observation, batch.hidden, rows.is_first)
+    log_ratio = unrolled.control.log_prob(rows.action) - rows.log_prob
     ratio = jnp.exp(log_ratio)
 
-    actor = weighted_sum(surrogate_loss(ratio, batch.advantage, config.clip_epsilon), batch.weight)
-    critic = weighted_sum(clipped_value_loss(unrolled.value, batch.value, batch.value_target, config.clip_epsilon), batch.weight)
-    entropy = unrolled.control.entropy() * batch.weight.sum()
+    actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
+    critic = weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, config.clip_epsilon), rows.weight)
+    entropy = unrolled.control.entropy() * rows.weight.sum()
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
-        costate = costate_term(config, policy, unrolled, batch.weight)
+        costate = costate_term(config, policy, unrolled, rows.weight)
         loss = loss + config.costate_coef * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
-        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), batch.weight)
+        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight)
     return loss, {
         "losses/total": loss,
         "losses/policy": actor,
         "losses/value": critic,
         "losses/entropy": entropy,
         "losses/costate": costate,
-        "losses/approx_kl": weighted_sum(ratio - 1.0 - log_ratio, batch.weight),
-        "losses/clip_fraction": weighted_sum((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), batch.weight),
+        "losses/approx_kl": weighted_sum(ratio - 1.0 - log_ratio, rows.weight),
+        "losses/clip_fraction": weighted_sum((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), rows.weight),
     }
 
 
@@ -269,14 +273,14 @@ def optimise(
     key: Key[Array, ""],
 ) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
     """K epochs of minibatches over the streams; the metrics are means over the last epoch."""
-    streams = batch.weight.shape[1]
+    streams = batch.hidden.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
     def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Metrics]:
         policy, optimiser_state = carry
         gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, take_minibatch(batch, streams), config)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
-        metrics["losses/grad_norm"] = optax.global_norm(gradient)
+        metrics["losses/grad_norm"] = optax.tree.norm(gradient)
         return (optax.apply_updates(policy, updates), optimiser_state), metrics
 
     minibatches = order.reshape(config.epochs * config.minibatches, -1)
@@ -304,12 +308,12 @@ def update(
     next_key = jax.random.fold_in(state.key, state.iteration)
     state = TrainState(policy, optimiser_state, observation_stats, return_stats, next_key, state.iteration + 1)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
-    return state, metrics | _batch_metrics(batch) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
+    return state, metrics | _value_metrics(batch.rows) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
 
 
-def _batch_metrics(batch: Batch) -> Metrics:
-    unexplained = weighted_variance(batch.value_target - batch.value, batch.weight)
-    explained = 1.0 - unexplained / jnp.maximum(weighted_variance(batch.value_target, batch.weight), 1e-8)
+def _value_metrics(rows: Rows) -> Metrics:
+    unexplained = weighted_variance(rows.value_target - rows.value, rows.weight)
+    explained = 1.0 - unexplained / jnp.maximum(weighted_variance(rows.value_target, rows.weight), 1e-8)
     return {"losses/explained_variance": explained}
 
 

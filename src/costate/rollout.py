@@ -54,26 +54,26 @@ class RolloutState(eqx.Module):
 
 
 class Trajectory(eqx.Module):
-    """What happened, time-major. Row t: the policy saw y_t, did u_t, and got r_t."""
+    """What happened, time-major. Row t: the policy saw y_t, did u_t, and got r_t. A single row has no axis ``T``."""
 
-    observation: Float[Array, "T B O"]
-    is_first: Bool[Array, "T B"]
-    valid: Bool[Array, "T B"]
+    observation: Float[Array, "*T B O"]
+    is_first: Bool[Array, "*T B"]
+    valid: Bool[Array, "*T B"]
     """False where y_t is the last of its episode: the action is ignored there, so the row belongs in no loss."""
-    hidden: Float[Array, "T B H"]
+    hidden: Float[Array, "*T B H"]
     """The hidden state before y_t was read."""
-    action: Float[Array, "T B A"]
+    action: Float[Array, "*T B A"]
     """As sampled, before it was clipped to the bounds of the environment."""
-    log_prob: Float[Array, "T B"]
-    value: Float[Array, "T B"]
-    reward: Float[Array, "T B"]
-    discount: Float[Array, "T B"]
+    log_prob: Float[Array, "*T B"]
+    value: Float[Array, "*T B"]
+    reward: Float[Array, "*T B"]
+    discount: Float[Array, "*T B"]
     """0 where the episode terminated with this step."""
-    ends: Bool[Array, "T B"]
+    ends: Bool[Array, "*T B"]
     """Whether the episode ended with this step, by termination or time limit."""
-    episode_return: Float[Array, "T B"]
-    episode_length: Int[Array, "T B"]
-    discounted_return: Float[Array, "T B"]
+    episode_return: Float[Array, "*T B"]
+    episode_length: Int[Array, "*T B"]
+    discounted_return: Float[Array, "*T B"]
     """R_t = γ R_{t−1} + r_t since the episode started, whose variance scales the rewards."""
 
 

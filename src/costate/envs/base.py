@@ -17,13 +17,13 @@ EnvState = Any
 
 
 class TimeStep(eqx.Module):
-    """What a batch of environments shows after a reset or a step."""
+    """What environments show after a reset or a step; one environment has no axes ``S``, a batch has one."""
 
-    observation: Float[Array, "B O"]
-    reward: Float[Array, " B"]
-    discount: Float[Array, " B"]
-    is_first: Bool[Array, " B"]
-    is_last: Bool[Array, " B"]
+    observation: Float[Array, "*S O"]
+    reward: Float[Array, "*S"]
+    discount: Float[Array, "*S"]
+    is_first: Bool[Array, "*S"]
+    is_last: Bool[Array, "*S"]
 
 
 class AbstractEnv(abc.ABC):

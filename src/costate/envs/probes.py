@@ -9,7 +9,8 @@ from costate.envs.analytic import AbstractWorld
 
 
 def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+    """±1 with equal chances."""
+    return 2.0 * jax.random.bernoulli(key).astype(jnp.float32) - 1.0
 
 
 class ConstantReward(AbstractWorld):

@@ -1,0 +1,133 @@
+"""What every registered core must do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate.cores import CORES, AbstractCore, previous_hidden, scan_unroll, step_batch, unroll
+
+T, B, F, H = 12, 3, 5, 7
+pytestmark = pytest.mark.parametrize("name", CORES.names())
+
+
+def build(name: str) -> AbstractCore:
+    """A core whose every array is random, so that no bias or rate hides at its initial value."""
+    core = CORES[name]().build(jax.random.key(0), F, H)
+    leaves, structure = jax.tree.flatten(core)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    return jax.tree.unflatten(
+        structure, [leaf + 0.3 * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
+    )
+
+
+def sequence() -> tuple[jax.Array, jax.Array, jax.Array]:
+    key_feature, key_hidden = jax.random.split(jax.random.key(2))
+    is_first = jnp.zeros((T, B), bool).at[0, 0].set(True).at[5, 1].set(True).at[6, 1].set(True)
+    return jax.random.normal(key_feature, (T, B, F)), jax.random.normal(key_hidden, (B, H)), is_first
+
+
+def double(tree):
+    return jax.tree.map(lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+
+
+def test_unroll_equals_stepping_one_stream_at_a_time(name):
+    core = build(name)
+    features, hidden, is_first = sequence()
+    hiddens = unroll(core, features, hidden, is_first)
+    for b in range(B):
+        h = hidden[b]
+        for t in range(T):
+            h = core.step(features[t, b], jnp.zeros(H) if is_first[t, b] else h)
+            # float32 sums in another order.
+            np.testing.assert_allclose(hiddens[t, b], h, atol=2e-6)
+
+
+def test_unroll_equals_the_plain_scan_in_value_and_gradient(name):
+    with jax.enable_x64(True):
+        core, (features, hidden, is_first) = double((build(name), sequence()))
+        weights = jax.random.normal(jax.random.key(3), (T, B, H), jnp.float64)
+
+        def loss(way, core, features, hidden):
+            return (weights * jnp.sin(way(core, features, hidden, is_first))).sum()
+
+        fast = jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2))(core, features, hidden)
+        plain = jax.value_and_grad(lambda *a: loss(scan_unroll, *a), argnums=(0, 1, 2))(core, features, hidden)
+        # Both are the same sums in float64, in another order.
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), fast, plain)
+
+
+def test_gradient_equals_finite_differences(name):
+    with jax.enable_x64(True):
+        core, (features, hidden, is_first) = double((build(name), sequence()))
+        weights = jax.random.normal(jax.random.key(4), (T, B, H), jnp.float64)
+
+        def loss(inputs):
+            return (weights * unroll(inputs[0], inputs[1], inputs[2], is_first)).sum()
+
+        inputs = (core, features, hidden)
+        gradient = jax.grad(loss)(inputs)
+        leaves, structure = jax.tree.flatten(inputs)
+        for seed in range(5):
+            keys = jax.random.split(jax.random.key(seed), len(leaves))
+            direction = jax.tree.unflatten(structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)])
+            slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
+            step = 1e-6
+            ahead, behind = (loss(jax.tree.map(lambda a, d, s=s: a + s * d, inputs, direction)) for s in (step, -step))
+            # Central differences in float64: truncation ~ step², rounding ~ 1e-16 / step.
+            np.testing.assert_allclose(slope, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)
+
+
+def test_the_past_is_forgotten_where_an_episode_starts(name):
+    core = build(name)
+    features, hidden, is_first = sequence()
+    other_past = features.at[:5, 1].add(1.0)
+    same = unroll(core, features, hidden, is_first)
+    changed = unroll(core, other_past, hidden + 1.0, is_first)
+    np.testing.assert_array_equal(same[5:, 1], changed[5:, 1])
+    np.testing.assert_array_equal(same[:, 0], changed[:, 0])
+    # The stream without a start does remember.
+    assert not np.allclose(same[-1, 2], changed[-1, 2])
+
+
+def test_the_past_before_a_start_gets_no_gradient(name):
+    core = build(name)
+    features, hidden, is_first = sequence()
+    gradient = jax.grad(lambda x: unroll(core, x, hidden, is_first)[5:, 1].sum())(features)
+    assert not gradient[:5, 1].any()
+    assert gradient[6, 1].any()
+
+
+def test_previous_hidden_is_what_the_core_continued_from(name):
+    core = build(name)
+    features, hidden, is_first = sequence()
+    hiddens = unroll(core, features, hidden, is_first)
+    before = previous_hidden(hiddens, hidden, is_first)
+    again = jax.vmap(jax.vmap(core.step))(features, before)
+    np.testing.assert_allclose(again, hiddens, atol=2e-6)
+    np.testing.assert_array_equal(before[5, 1], np.zeros(H))
+
+
+def test_a_batch_step_equals_single_steps(name):
+    core = build(name)
+    features, hidden, is_first = sequence()
+    stepped = step_batch(core, features[5], hidden, is_first[5])
+    for b in range(B):
+        # float32 sums in another order.
+        np.testing.assert_allclose(stepped[b], core.step(features[5, b], jnp.zeros(H) if is_first[5, b] else hidden[b]), atol=1e-6)
+
+
+def test_every_initial_recurrent_matrix_is_orthogonal(name):
+    core = CORES[name]().build(jax.random.key(7), 16, 16)
+    matrices = [m for m in jax.tree.leaves(core) if m.shape[-2:] == (16, 16)]
+    assert matrices
+    for stack in matrices:
+        for matrix in np.asarray(stack).reshape(-1, 16, 16):
+            # float32 rounding of 16 products.
+            np.testing.assert_allclose(matrix.T @ matrix, np.eye(16), atol=1e-5)
+
+
+def test_biases_start_at_zero(name):
+    core = CORES[name]().build(jax.random.key(7), 16, 16)
+    biases = [core.bias, *([core.candidate_bias] if hasattr(core, "candidate_bias") else [])]
+    assert not any(np.any(bias) for bias in biases)

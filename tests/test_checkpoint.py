@@ -1,0 +1,113 @@
+"""Checkpoints: exact, verified, atomic."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import CheckpointError, StorageError
+from costate.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
+from costate.policy import PolicyConfig, build_policy
+from costate.ppo import PPOConfig, TrainState, initial_state
+
+
+def state(seed: int = 0, width: int = 8) -> TrainState:
+    policy = build_policy(PolicyConfig(hidden_size=width), jax.random.key(seed), 5, 2)
+    return initial_state(PPOConfig(), policy, jax.random.key(seed + 100), 5)
+
+
+def save_at(directory, step: int) -> None:
+    save(directory, Checkpoint(step // 10, step, "abc", (step, step + 1)), state(step))
+
+
+def assert_same(left: TrainState, right: TrainState) -> None:
+    def same(a, b):
+        raw = jax.random.key_data if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else np.asarray
+        np.testing.assert_array_equal(raw(a), raw(b))
+        assert a.dtype == b.dtype
+
+    jax.tree.map(same, left, right)
+
+
+def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
+    save_at(tmp_path, 40)
+    checkpoint, loaded = load(folders(tmp_path)[0], state(1))
+    assert checkpoint == Checkpoint(4, 40, "abc", (40, 41))
+    assert_same(loaded, state(40))
+
+
+def test_the_last_three_are_kept(tmp_path):
+    for step in (10, 20, 100, 1000, 200):
+        save_at(tmp_path, step)
+    assert [folder.name for folder in folders(tmp_path)] == ["step_000000000100", "step_000000000200", "step_000000001000"]
+
+
+@pytest.mark.parametrize("file", [STATE_FILE, RECORD_FILE])
+@pytest.mark.parametrize("damage", ["truncate", "alter", "remove"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file, damage):
+    save_at(tmp_path, 10)
+    save_at(tmp_path, 20)
+    path = folders(tmp_path)[-1] / file
+    content = path.read_bytes()
+    if damage == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "alter":
+        path.write_bytes(content.replace(b"20", b"30") if file == RECORD_FILE else content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        path.unlink()
+    warnings = []
+    checkpoint, loaded = load_latest(tmp_path, state(), warnings.append)
+    assert checkpoint.env_steps == 10
+    assert_same(loaded, state(10))
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+    assert "Falling back to step_000000000010" in warnings[0]
+
+
+def test_no_usable_checkpoint_is_an_error_that_says_why(tmp_path):
+    save_at(tmp_path, 10)
+    (folders(tmp_path)[0] / STATE_FILE).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"No usable checkpoint .*state.safetensors is truncated or was altered"):
+        load_latest(tmp_path, state(), print)
+    with pytest.raises(CheckpointError, match="There is none"):
+        load_latest(tmp_path / "nowhere", state(), print)
+
+
+def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path):
+    save_at(tmp_path, 10)
+    with pytest.raises(CheckpointError, match=r"policy.* is float32\[.*8.*\], but this policy needs float32\[.*16.*\]"):
+        load(folders(tmp_path)[0], state(width=16))
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    save_at(tmp_path, 10)
+    broken = eqx.tree_at(lambda s: s.policy.critic.bias, state(), jnp.asarray(jnp.nan))
+    with pytest.raises(CheckpointError, match=r"policy.critic.bias is no longer finite"):
+        save(tmp_path, Checkpoint(2, 20, "abc", ()), broken)
+    assert [folder.name for folder in folders(tmp_path)] == ["step_000000000010"]
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    save_at(tmp_path, 10)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match=r"Could not write .*No space left on device.* MiB are free"):
+        save_at(tmp_path, 20)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000000000010"]
+    assert load_latest(tmp_path, state(), print)[0].env_steps == 10
+
+
+def test_nothing_is_pickled(tmp_path):
+    save_at(tmp_path, 10)
+    folder = folders(tmp_path)[0]
+    assert sorted(path.name for path in folder.iterdir()) == [RECORD_FILE, STATE_FILE]
+    header_length = int.from_bytes((folder / STATE_FILE).read_bytes()[:8], "little")
+    header = json.loads((folder / STATE_FILE).read_bytes()[8 : 8 + header_length])
+    assert "policy.core.recurrent_weights" in header

@@ -1,0 +1,109 @@
+"""Configs as data: round trip, hash, presets, and errors that name what is wrong."""
+
+import dataclasses
+import json
+
+import pytest
+
+from costate._errors import ConfigError
+from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json
+from costate.cores.ctrnn import CTRNNConfig
+from costate.policy import PolicyConfig
+from costate.ppo import PPOConfig
+from costate.rollout import RolloutConfig
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_the_round_trip_through_json(name):
+    config = preset(name, "WalkerStand")
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_presets_are_the_papers_variants():
+    coefficients = {name: preset(name, "WalkerStand").ppo.costate_coef for name in PRESETS}
+    assert coefficients == {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05}
+    assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
+
+
+def test_defaults_are_the_papers_table():
+    config = RunConfig("WalkerStand")
+    assert (config.policy.hidden_size, config.rollout.environments, config.rollout.rollout_length) == (128, 32, 1000)
+    assert (config.ppo.epochs, config.ppo.minibatches, config.ppo.learning_rate, config.ppo.adam_epsilon) == (4, 4, 2.5e-4, 1e-5)
+    assert (config.ppo.discount, config.ppo.trace_decay, config.ppo.clip_epsilon, config.ppo.max_gradient_norm) == (0.99, 0.95, 0.2, 0.5)
+    assert (config.ppo.value_coef, config.ppo.entropy_coef, config.ppo.costate_coef) == (0.5, 0.01, 0.05)
+    assert (config.rollout.observation_clip, config.ppo.reward_clip, config.sensors.dropout) == (10.0, 10.0, 0.5)
+    assert config.iterations * config.rollout.steps_per_iteration == 60_000_000
+    assert RunConfig("WalkerRun").iterations * 32_000 == 100_000_000
+
+
+def test_authors_code_groups_every_choice_in_which_the_code_departs_from_the_text():
+    fields = {line.split(":")[0] for line in differing_fields(preset("nc-gru", "WalkerStand"), preset("authors-code", "WalkerStand"))}
+    assert fields == {
+        "policy.core.name",
+        "policy.core.initialisation",
+        "policy.readout.name",
+        "ppo.costate_hidden",
+        "ppo.reward_clip",
+        "rollout.observation_clip",
+        "rollout.random_keys",
+    }
+
+
+def test_hash_changes_with_any_field_and_only_then():
+    config = RunConfig("WalkerStand")
+    assert config_hash(config) == config_hash(RunConfig("WalkerStand"))
+    others = [
+        dataclasses.replace(config, seed=1),
+        dataclasses.replace(config, ppo=PPOConfig(epochs=3)),
+        dataclasses.replace(config, policy=PolicyConfig(core=CTRNNConfig())),
+    ]
+    assert len({config_hash(c) for c in (config, *others)}) == 4
+
+
+@pytest.mark.parametrize(("length", "cycle"), [(1000, 1), (250, 4), (300, 4), (2000, 1)])
+def test_a_cycle_holds_at_least_one_whole_episode(length, cycle):
+    assert RunConfig("WalkerStand", rollout=RolloutConfig(rollout_length=length)).cycle == cycle
+
+
+def test_differing_fields_names_them_with_both_values():
+    left, right = RunConfig("WalkerStand"), RunConfig("WalkerStand", seed=3, ppo=PPOConfig(costate_coef=0.1))
+    assert differing_fields(left, right) == ("ppo.costate_coef: 0.05 → 0.1", "seed: 0 → 3")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "WalkerStnad"}, "Unknown task 'WalkerStnad'. Did you mean WalkerStand"),
+        ({"steps": 100}, "steps is 100, but one iteration alone takes 32000 steps"),
+        ({"steps": 0}, "steps is 0, but one iteration"),
+        ({"seed": -1}, "seed is -1"),
+        ({"checkpoint_every": 0}, "checkpoint_every is 0"),
+        ({"rollout": RolloutConfig(environments=30)}, "28 or 32 environments"),
+    ],
+)
+def test_impossible_runs_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(**{"task": "WalkerStand", **settings})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("seed"), "lacks the field 'seed'"),
+        (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
+        (lambda d: d["ppo"].update(epochs="four"), "config.ppo.epochs is 'four', but it should be int"),
+        (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
+        (lambda d: d["ppo"].update(costate_hidden="now"), "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'"),
+        (lambda d: d.update(policy=3), "config.policy should be an object"),
+    ],
+)
+def test_broken_json_is_refused_with_the_place(change, message):
+    data = to_json(RunConfig("WalkerStand"))
+    change(data)
+    with pytest.raises(ConfigError, match=message):
+        from_json(data)
+
+
+def test_unknown_preset_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match="Unknown preset 'ncgru'. Did you mean nc-gru"):
+        preset("ncgru", "WalkerStand")

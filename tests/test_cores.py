@@ -1,0 +1,64 @@
+"""The cores' equations, written out with NumPy from the paper and compared."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def inputs() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=4).astype(np.float32), rng.normal(size=6).astype(np.float32)
+
+
+def test_gru_follows_the_papers_equation_with_the_reset_gate_inside_the_product():
+    core = GRUConfig().build(jax.random.key(0), 4, 6)
+    core = eqx.tree_at(lambda c: c.bias, core, jnp.asarray(np.random.default_rng(1).normal(size=(3, 6)), jnp.float32))
+    y, h = inputs()
+    W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
+    r = sigmoid(W[0].T @ y + U[0].T @ h + b[0])
+    z = sigmoid(W[1].T @ y + U[1].T @ h + b[1])
+    n = np.tanh(W[2].T @ y + U[2].T @ (r * h) + b[2])
+    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), (1 - z) * n + z * h, atol=1e-6)  # float32 against float64
+
+
+def test_reset_after_gru_equals_equinox_cell():
+    core = ResetAfterGRUConfig(initialisation="uniform").build(jax.random.key(0), 4, 6)
+    cell = eqx.nn.GRUCell(4, 6, key=jax.random.key(1))
+    W, U = core.input_weights, core.recurrent_weights
+    cell = eqx.tree_at(
+        lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n),
+        cell,
+        (jnp.concatenate([w.T for w in W]), jnp.concatenate([u.T for u in U]), core.bias.reshape(-1), core.candidate_bias),
+    )
+    y, h = map(jnp.asarray, inputs())
+    np.testing.assert_allclose(core.step(y, h), cell(y, h), atol=1e-6)  # float32 sums in another order
+
+
+def test_ctrnn_is_leaky_integration_with_a_rate_per_unit():
+    core = CTRNNConfig().build(jax.random.key(0), 4, 6)
+    log_alpha = np.linspace(-2.0, 2.0, 6).astype(np.float32)
+    core = eqx.tree_at(lambda c: c.log_alpha, core, jnp.asarray(log_alpha))
+    y, h = inputs()
+    alpha = sigmoid(log_alpha)
+    target = np.tanh(np.asarray(core.input_weights).T @ y + np.asarray(core.recurrent_weights).T @ h)
+    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), (1 - alpha) * h + alpha * target, atol=1e-6)  # float32
+
+
+def test_ctrnn_leaks_one_half_at_first():
+    core = CTRNNConfig().build(jax.random.key(0), 4, 6)
+    np.testing.assert_array_equal(jax.nn.sigmoid(core.log_alpha), np.full(6, 0.5))
+
+
+def test_uniform_initialisation_stays_within_the_inverse_root_of_the_width():
+    core = ResetAfterGRUConfig(initialisation="uniform").build(jax.random.key(0), 9, 16)
+    for array in jax.tree.leaves(core):
+        assert np.abs(array).max() <= 0.25
+    assert np.std(core.recurrent_weights) > 0.1  # uniform in ±¼ has deviation 0.144

@@ -1,0 +1,290 @@
+"""The learner: every loss by hand, the first ratio, c₃ = 0, truncation, the optimiser."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from costate._errors import ConfigError
+from costate.envs.analytic import AnalyticEnv
+from costate.envs.probes import RememberedCue
+from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.policy import PolicyConfig, build_policy, unroll_policy
+from costate.ppo import (
+    Batch,
+    PPOConfig,
+    check_divisible,
+    clipped_value_loss,
+    initial_state,
+    make_batch,
+    make_optimiser,
+    surrogate_loss,
+    take_minibatch,
+    total_loss,
+    update,
+)
+from costate.rollout import RolloutConfig, begin, collect
+from costate.running_stats import empty_stats, merge
+
+ROLLOUT = RolloutConfig(environments=8, rollout_length=20)
+
+
+def double(tree):
+    return jax.tree.map(lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+
+
+@functools.cache
+def experience():
+    """A rollout on a world with a time limit and ignored actions inside the segment, by a policy that is not at its initial weights."""
+    env = BlackoutEnv(AnalyticEnv(RememberedCue(), 8), BlackoutConfig(0.3))
+    policy = build_policy(PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
+    policy = jax.tree.map(lambda a: a + 0.2 * jax.random.normal(jax.random.key(a.size), a.shape), policy)
+    stats = merge(empty_stats((1,)), jax.random.normal(jax.random.key(5), (50, 2, 1)), jnp.ones((50, 2), bool))
+    start = begin(env, policy, jax.random.key(1))
+    run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99))
+    state, _, _ = run(policy, stats, start, jax.random.key(2))
+    # The second segment starts in the middle of episodes, with something in memory.
+    hidden = state.hidden
+    _, trajectory, final_value = run(policy, stats, state, jax.random.key(3))
+    np.testing.assert_array_equal(trajectory.hidden[0], hidden)
+    return policy, stats, trajectory, final_value
+
+
+def batch_of(config: PPOConfig) -> Batch:
+    _, stats, trajectory, final_value = experience()
+    return make_batch(config, 10.0, stats, empty_stats(), trajectory, final_value)
+
+
+def test_segment_contains_starts_ends_and_ignored_actions():
+    _, _, trajectory, _ = experience()
+    assert trajectory.is_first.any()
+    assert trajectory.ends.any()
+    assert (~trajectory.valid).any()
+
+
+def test_first_importance_ratio_is_one():
+    policy, _, trajectory, _ = experience()
+    batch = batch_of(PPOConfig())
+    with jax.enable_x64(True):
+        # The log-probability at collection, recomputed step by step in float64, against the unrolled one: no part of the two programs differs but
+        # rounding.
+        wide_policy, wide = double((policy, batch))
+        unrolled = unroll_policy(wide_policy, wide.rows.observation, wide.hidden, wide.rows.is_first)
+        stepwise = jnp.stack(
+            [
+                unroll_policy(
+                    wide_policy, wide.rows.observation[t : t + 1], trajectory.hidden[t].astype(jnp.float64), wide.rows.is_first[t : t + 1]
+                ).control.log_prob(wide.rows.action[t : t + 1])[0]
+                for t in range(20)
+            ]
+        )
+        ratio = jnp.exp(unrolled.control.log_prob(wide.rows.action) - stepwise)
+        # The stored hidden states are float32, which is what remains.
+        np.testing.assert_allclose(ratio, np.ones((20, 8)), atol=1e-5)
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    np.testing.assert_allclose(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5)
+
+
+def test_first_minibatch_has_no_divergence_and_clips_nothing():
+    policy, _, _, _ = experience()
+    config = PPOConfig(minibatches=2)
+    _, metrics = total_loss(policy, take_minibatch(batch_of(config), jnp.arange(4)), config)
+    assert abs(float(metrics["losses/approx_kl"])) < 1e-6
+    assert float(metrics["losses/clip_fraction"]) == 0.0
+
+
+def test_merging_statistics_before_the_update_would_be_noticed():
+    """The test above has power: normalising with later statistics moves the ratio."""
+    policy, stats, trajectory, final_value = experience()
+    later = merge(stats, trajectory.observation, jnp.ones_like(trajectory.valid))
+    batch = make_batch(PPOConfig(), 10.0, later, empty_stats(), trajectory, final_value)
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    assert np.abs(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob) - 1.0).max() > 1e-3
+
+
+def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
+    """PPO written out again without any co-state term."""
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    ratio = jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob)
+    actor = (surrogate_loss(ratio, batch.rows.advantage, config.clip_epsilon) * batch.rows.weight).sum()
+    critic = (clipped_value_loss(unrolled.value, batch.rows.value, batch.rows.value_target, config.clip_epsilon) * batch.rows.weight).sum()
+    entropy = unrolled.control.entropy() * batch.rows.weight.sum()
+    return actor + config.value_coef * critic - config.entropy_coef * entropy
+
+
+def test_weight_zero_gives_the_gradient_of_plain_ppo_bit_for_bit():
+    policy, _, _, _ = experience()
+    config = PPOConfig(costate_coef=0.0)
+    batch = take_minibatch(batch_of(config), jnp.arange(4))
+    ours = jax.jit(jax.grad(lambda p: total_loss(p, batch, config)[0]))(policy)
+    plain = jax.jit(jax.grad(lambda p: plain_ppo_loss(p, batch, config)))(policy)
+    jax.tree.map(np.testing.assert_array_equal, ours, plain)
+
+
+def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
+    policy, _, _, _ = experience()
+    batch = take_minibatch(batch_of(PPOConfig()), jnp.arange(4))
+
+    def distance(policy, frozen):
+        unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+        parts = unroll_policy(frozen, batch.rows.observation, batch.hidden, batch.rows.is_first)
+        value = jax.vmap(jax.vmap(jax.grad(lambda x, h: frozen.critic.value(frozen.core.step(x, h)))))
+        target = value(parts.features, parts.previous)
+        lengths = jnp.linalg.norm(unrolled.hiddens, axis=-1) * jnp.linalg.norm(target, axis=-1)
+        return ((1.0 - (unrolled.hiddens * target).sum(-1) / lengths) * batch.rows.weight).sum()
+
+    with_loss = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.5))[0])(policy)
+    without = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.0))[0])(policy)
+    extra = jax.grad(distance)(policy, policy)
+    # float32; ε = 1e-8 in the cosine is below it.
+    jax.tree.map(lambda a, b, e: np.testing.assert_allclose(a - b, 0.5 * e, atol=1e-5), with_loss, without, extra)
+    assert not extra.critic.weights.any(), "the co-state loss must not move the critic"
+
+
+def test_hidden_before_reading_is_an_option():
+    policy, _, _, _ = experience()
+    batch = take_minibatch(batch_of(PPOConfig()), jnp.arange(4))
+    after, before = (float(total_loss(policy, batch, PPOConfig(costate_hidden=h))[1]["losses/costate"]) for h in ("after", "before"))
+    assert after != before
+
+
+def test_rows_whose_action_was_ignored_are_in_no_loss():
+    policy, _, _, _ = experience()
+    config = PPOConfig()
+    batch = batch_of(config)
+    ignored = batch.rows.weight == 0.0
+    assert ignored.any()
+    spoilt = dataclasses.replace(
+        batch.rows,
+        action=jnp.where(ignored[..., None], 50.0, batch.rows.action),
+        advantage=jnp.where(ignored, 1e3, batch.rows.advantage),
+        value_target=jnp.where(ignored, 1e3, batch.rows.value_target),
+        log_prob=jnp.where(ignored, 1.0, batch.rows.log_prob),
+    )
+    ours, other = (
+        jax.grad(lambda p, b=b: total_loss(p, take_minibatch(b, jnp.arange(8)), config)[0])(policy) for b in (batch, Batch(spoilt, batch.hidden))
+    )
+    jax.tree.map(np.testing.assert_array_equal, ours, other)
+
+
+def test_advantages_are_normalised_within_the_minibatch():
+    batch = take_minibatch(batch_of(PPOConfig()), jnp.array([1, 4, 6]))
+    counted = np.asarray(batch.rows.advantage)[np.asarray(batch.rows.weight) > 0]
+    np.testing.assert_allclose([counted.mean(), counted.std()], [0.0, 1.0], atol=1e-5)
+    np.testing.assert_allclose(batch.rows.weight.sum(), 1.0, rtol=1e-6)
+
+
+def test_losses_of_parts_add_up_to_the_loss_of_the_whole():
+    policy, _, _, _ = experience()
+    config = PPOConfig()
+    whole = take_minibatch(batch_of(config), jnp.arange(8))
+    halves = [Batch(jax.tree.map(lambda a, s=s: a[:, s], whole.rows), whole.hidden[s]) for s in (slice(0, 4), slice(4, 8))]
+    total = sum(float(total_loss(policy, half, config)[0]) for half in halves)
+    np.testing.assert_allclose(total, float(total_loss(policy, whole, config)[0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected"), [(1.5, 2.0, -2.4), (0.5, 2.0, -1.0), (1.5, -2.0, 3.0), (0.5, -2.0, 1.6), (1.1, 1.0, -1.1)]
+)
+def test_surrogate_is_the_pessimistic_clipped_one(ratio, advantage, expected):
+    np.testing.assert_allclose(surrogate_loss(jnp.array([[ratio]]), jnp.array([[advantage]]), 0.2), [[expected]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("value", "old", "target", "expected"), [(1.0, 0.0, 1.0, 0.32), (0.1, 0.0, 1.0, 0.405), (-1.0, 0.0, 1.0, 2.0)])
+def test_value_loss_takes_the_worse_of_free_and_clipped(value, old, target, expected):
+    # Clipped to within 0.2 of 0: ½·max((v − 1)², (±0.2 − 1)²).
+    result = clipped_value_loss(*(jnp.array([[x]]) for x in (value, old, target)), 0.2)
+    np.testing.assert_allclose(result, [[expected]], rtol=1e-6)
+
+
+def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state():
+    _, _, trajectory, _ = experience()
+    whole, pieces = batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))
+    assert pieces.rows.observation.shape == (5, 32, 1)
+    for piece, start in enumerate((0, 5, 10, 15)):
+        columns = slice(8 * piece, 8 * piece + 8)
+        np.testing.assert_array_equal(pieces.rows.observation[:, columns], whole.rows.observation[start : start + 5])
+        np.testing.assert_array_equal(pieces.rows.advantage[:, columns], whole.rows.advantage[start : start + 5])
+        np.testing.assert_array_equal(pieces.hidden[columns], trajectory.hidden[start])
+
+
+def test_truncated_pieces_compute_the_same_values_as_the_whole():
+    policy, _, _, _ = experience()
+    whole, pieces = batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))
+    full = unroll_policy(policy, whole.rows.observation, whole.hidden, whole.rows.is_first).value
+    cut = unroll_policy(policy, pieces.rows.observation, pieces.hidden, pieces.rows.is_first).value
+    # Same weights, so the stored hidden states are the ones the whole sequence passes through.
+    np.testing.assert_allclose(np.concatenate([cut[:, 8 * i : 8 * i + 8] for i in range(4)]), full, atol=1e-5)
+
+
+def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
+    config = PPOConfig(epochs=1, minibatches=2, learning_rate=0.1)
+    optimiser = make_optimiser(config, iterations=4)
+    parameters = {"a": jnp.zeros(3), "b": jnp.zeros(1)}
+    gradient = {"a": jnp.array([3.0, 0.0, 0.0]), "b": jnp.array([4.0])}
+    state = optimiser.init(parameters)
+    sizes = []
+    for _ in range(8):
+        updates, state = optimiser.update(gradient, state, parameters)
+        sizes.append(float(-updates["b"][0]))
+    # The same gradient every time makes Adam's step lr · g / (|g| + ε) with the clipped g = 4 · 0.5/5 = 0.4; two updates an iteration.
+    expected = [0.1 * (1 - k // 2 / 4) * 0.4 / (0.4 + 1e-5) for k in range(8)]
+    # Adam's bias correction 1 − 0.999ᵏ has three digits fewer than float32.
+    np.testing.assert_allclose(sizes, expected, rtol=1e-4)
+
+
+def test_constant_learning_rate_is_an_option():
+    optimiser = make_optimiser(PPOConfig(learning_rate_decay="none", learning_rate=0.1, epochs=1, minibatches=1), iterations=2)
+    state = optimiser.init(jnp.zeros(1))
+    for _ in range(5):
+        updates, state = optimiser.update(jnp.ones(1), state, jnp.zeros(1))
+        np.testing.assert_allclose(updates, [-0.1], rtol=1e-3)
+
+
+def test_update_merges_both_statistics_and_counts_iterations():
+    policy, _, trajectory, final_value = experience()
+    config = PPOConfig(minibatches=2, epochs=1)
+    state = initial_state(config, policy, jax.random.key(0), 1)
+    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value, jax.random.key(9))
+    assert int(after.iteration) == 1
+    data = np.asarray(trajectory.observation).reshape(-1)
+    np.testing.assert_allclose([after.observation_stats.mean[0], after.observation_stats.variance[0]], [data.mean(), data.var()], rtol=1e-5)
+    returns = np.asarray(trajectory.discounted_return)[np.asarray(trajectory.valid)]
+    np.testing.assert_allclose(after.return_stats.variance, returns.var(), rtol=1e-5)
+    ended = np.asarray(trajectory.ends)
+    np.testing.assert_allclose(metrics["training/episode_reward"], np.asarray(trajectory.episode_return)[ended].mean(), rtol=1e-5)
+    assert not np.array_equal(jax.random.key_data(after.key), jax.random.key_data(state.key))
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.policy, policy)
+    assert all(jax.tree.leaves(changed))
+
+
+def test_reported_gradient_norm_is_that_before_clipping():
+    policy, stats, trajectory, final_value = experience()
+    config = PPOConfig(minibatches=1, epochs=1, max_gradient_norm=1e-9)
+    state = dataclasses.replace(initial_state(config, policy, jax.random.key(0), 1), observation_stats=stats)
+    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value, jax.random.key(9))
+    batch = make_batch(config, 10.0, stats, merge(empty_stats(), trajectory.discounted_return, trajectory.valid), trajectory, final_value)
+    gradient = jax.grad(lambda p: total_loss(p, take_minibatch(batch, jnp.arange(8)), config)[0])(policy)
+    np.testing.assert_allclose(metrics["losses/grad_norm"], optax.tree.norm(gradient), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "ppo", "message"),
+    [
+        (RolloutConfig(environments=30), PPOConfig(), "30 streams .* 4 minibatches.* 1, 2, 3, 5, 6, 10, 15, 30; .* 28 or 32 environments"),
+        (RolloutConfig(), PPOConfig(bptt_length=300), "bptt_length 300 does not divide rollout_length 1000.* 250, 500, 1000"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, message):
+    with pytest.raises(ConfigError, match=message):
+        check_divisible(rollout, ppo)
+
+
+@pytest.mark.parametrize("setting", [{"epochs": 0}, {"discount": 1.5}, {"costate_coef": -0.1}, {"learning_rate": 0.0}, {"bptt_length": 0}])
+def test_impossible_settings_are_refused_by_name(setting):
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        PPOConfig(**setting)

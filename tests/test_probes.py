@@ -1,0 +1,75 @@
+"""Probe worlds: training must find values and controls that are known, and each world isolates one part of the learner."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate.envs.analytic import AbstractWorld, AnalyticEnv
+from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, ObservedReward, RememberedCue, TargetAction
+from costate.policy import PolicyConfig, build_policy, unroll_policy
+from costate.ppo import PPOConfig, TrainState, initial_state, update
+from costate.rollout import RolloutConfig, begin, collect
+from costate.running_stats import normalise
+
+DISCOUNT = 0.9
+
+
+def learn(world: AbstractWorld, iterations: int, **settings) -> TrainState:
+    """Train without reward scaling, so that values are in the world's own units."""
+    config = PPOConfig(discount=DISCOUNT, reward_scaling="none", learning_rate=5e-3, **settings)
+    rollout = RolloutConfig(environments=16, rollout_length=64)
+    env = AnalyticEnv(world, 16)
+    policy = build_policy(PolicyConfig(hidden_size=16), jax.random.key(0), env.observation_size, env.action_size)
+    state = initial_state(config, policy, jax.random.key(1), env.observation_size)
+    rollout_state = begin(env, policy, jax.random.key(2))
+    collect_program = jax.jit(functools.partial(collect, env, rollout, DISCOUNT))
+    update_program = jax.jit(functools.partial(update, config, rollout, iterations))
+    for _ in range(iterations):
+        key_rollout, key_update = jax.random.split(state.key)
+        rollout_state, trajectory, final_value = collect_program(state.policy, state.observation_stats, rollout_state, key_rollout)
+        state, _ = update_program(state, trajectory, final_value, key_update)
+    return state
+
+
+def respond(state: TrainState, observations: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Values and controls along one episode that shows ``observations``."""
+    sequence = normalise(state.observation_stats, jnp.asarray(observations)[:, None, None], 10.0)
+    is_first = jnp.zeros((len(observations), 1), bool).at[0].set(True)
+    unrolled = unroll_policy(state.policy, sequence, jnp.zeros((1, 16)), is_first)
+    return np.asarray(unrolled.value[:, 0]), np.asarray(unrolled.control.mean[:, 0, 0])
+
+
+def test_a_constant_reward_is_its_value():
+    value, _ = respond(learn(ConstantReward(), 40), [0.0])
+    np.testing.assert_allclose(value, [1.0], atol=0.1)
+
+
+def test_a_reward_that_is_observed_is_its_value():
+    state = learn(ObservedReward(), 40)
+    np.testing.assert_allclose([respond(state, [y])[0][0] for y in (1.0, -1.0)], [1.0, -1.0], atol=0.15)
+
+
+def test_a_delayed_reward_is_discounted():
+    value, _ = respond(learn(DelayedReward(), 60), [0.0, 1.0])
+    np.testing.assert_allclose(value, [DISCOUNT, 1.0], atol=0.1)
+
+
+def test_a_time_limit_is_not_an_end():
+    value, _ = respond(learn(EndlessReward(), 150), [0.0, 0.0, 0.0])
+    # 1 / (1 − γ) = 10; taking the limit for an end would give at most 1 + γ + … + γ⁴ = 4.1.
+    np.testing.assert_allclose(value, [10.0] * 3, atol=1.0)
+
+
+def test_the_best_control_is_found():
+    state = learn(TargetAction(), 100)
+    np.testing.assert_allclose([respond(state, [y])[1][0] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.15)
+
+
+@pytest.mark.parametrize("costate_coef", [0.0, 0.05])
+def test_a_cue_is_remembered(costate_coef):
+    state = learn(RememberedCue(), 150, costate_coef=costate_coef)
+    # The control that counts comes three blank observations after the cue.
+    np.testing.assert_allclose([respond(state, [y, 0, 0, 0])[1][-1] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.2)

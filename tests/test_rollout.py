@@ -1,0 +1,119 @@
+"""Rollouts on worlds whose every number is known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import ConfigError
+from costate.envs.analytic import AnalyticEnv
+from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
+from costate.envs.sensors import BlackoutConfig, BlackoutEnv, blackout
+from costate.policy import PolicyConfig, act, build_policy
+from costate.rollout import RolloutConfig, begin, collect
+from costate.running_stats import empty_stats, normalise
+
+
+def rollout(world, length, batch=3, seed=0, dropout=None, **config):
+    env = AnalyticEnv(world, batch)
+    env = env if dropout is None else BlackoutEnv(env, BlackoutConfig(dropout))
+    policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
+    config = RolloutConfig(environments=batch, rollout_length=length, **config)
+    start = begin(env, policy, jax.random.key(1))
+    run = jax.jit(functools.partial(collect, env, config, 0.9))
+    return policy, *run(policy, empty_stats((1,)), start, jax.random.key(2))
+
+
+def test_episodes_follow_dm_env_semantics():
+    # DelayedReward lasts two steps: rows are y=0, y=1, then the last observation whose action is ignored, and again.
+    _, _, trajectory, _ = rollout(DelayedReward(), 7)
+    np.testing.assert_array_equal(trajectory.observation[:, 0, 0], [0, 1, 2, 0, 1, 2, 0])
+    np.testing.assert_array_equal(trajectory.is_first[:, 0], [1, 0, 0, 1, 0, 0, 1])
+    np.testing.assert_array_equal(trajectory.valid[:, 0], [1, 1, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(trajectory.ends[:, 0], [0, 1, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(trajectory.discount[:, 0], [1, 0, 1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(trajectory.reward[:, 0], [0, 1, 0, 0, 1, 0, 0])
+
+
+def test_a_time_limit_keeps_discount_one():
+    _, _, trajectory, _ = rollout(EndlessReward(), 6)
+    np.testing.assert_array_equal(trajectory.ends[:, 0], [0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(trajectory.discount[:, 0], np.ones(6))
+
+
+def test_returns_and_lengths_are_counted_per_episode():
+    _, _, trajectory, _ = rollout(EndlessReward(), 12)
+    ends = np.asarray(trajectory.ends)
+    np.testing.assert_array_equal(np.asarray(trajectory.episode_return)[ends], np.full(ends.sum(), 5.0))
+    np.testing.assert_array_equal(np.asarray(trajectory.episode_length)[ends], np.full(ends.sum(), 5))
+    np.testing.assert_allclose(trajectory.discounted_return[:5, 0], [1.0, 1.9, 2.71, 3.439, 4.0951], rtol=1e-6)
+    np.testing.assert_allclose(trajectory.discounted_return[6, 0], 1.0)
+
+
+def test_memory_starts_empty_in_every_episode():
+    _, _, trajectory, _ = rollout(RememberedCue(), 11)
+    policy, _, trajectory, _ = rollout(RememberedCue(), 11)
+    for t in np.flatnonzero(np.asarray(trajectory.is_first)[:, 0]):
+        observation = normalise(empty_stats((1,)), trajectory.observation[t], 10.0)
+        fresh = act(policy, observation, jnp.zeros((3, 4)), jnp.zeros(3, bool))
+        np.testing.assert_allclose(trajectory.value[t], fresh.value, atol=1e-6)
+
+
+def test_actions_are_stored_unclipped_and_applied_clipped():
+    _, _, trajectory, _ = rollout(TargetAction(), 400)
+    action, reward = np.asarray(trajectory.action)[..., 0], np.asarray(trajectory.reward)
+    valid = np.asarray(trajectory.valid)
+    assert np.abs(action).max() > 1.5
+    cue = np.asarray(trajectory.observation)[..., 0]
+    np.testing.assert_allclose(reward[valid], -np.square(np.clip(action, -1, 1) - 0.5 * cue)[valid], rtol=1e-5, atol=1e-6)
+    # log N(u; μ ≈ 0, 1) of the unclipped action; the mean of a fresh policy is below 0.01.
+    np.testing.assert_allclose(trajectory.log_prob, -0.5 * np.square(action) - 0.5 * np.log(2 * np.pi), atol=0.05)
+
+
+def test_final_value_is_that_of_the_observation_after_the_last_row():
+    policy, state, trajectory, final_value = rollout(RememberedCue(), 6)
+    _, _, longer, _ = rollout(RememberedCue(), 7)
+    del trajectory, longer
+    observation = normalise(empty_stats((1,)), state.timestep.observation, 10.0)
+    np.testing.assert_allclose(final_value, act(policy, observation, state.hidden, state.timestep.is_first).value, rtol=1e-6)
+
+
+def test_blackout_hides_whole_observations_at_the_given_rate():
+    observation = 1.0 + jnp.arange(12.0).reshape(4, 3)
+    masked = np.stack([blackout(key, observation, 0.3) for key in jax.random.split(jax.random.key(0), 2000)])
+    dark = (masked == 0.0).all(-1)
+    np.testing.assert_array_equal(dark, (masked == 0.0).any(-1))
+    # Four deviations of a mean of 8000 draws.
+    assert abs(dark.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 8000)
+    # Environments fail independently of each other.
+    assert abs(np.corrcoef(dark[:, 0], dark[:, 1])[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize(("dropout", "dark"), [(0.0, 0.0), (1.0, 1.0)])
+def test_blackout_of_nothing_and_of_everything(dropout, dark):
+    _, _, trajectory, _ = rollout(TargetAction(), 50, dropout=dropout)
+    assert float((trajectory.observation == 0.0).mean()) == dark
+
+
+def test_sensor_dropout_and_action_noise_have_keys_of_their_own():
+    """Blacking out the sensors must not change the noise on the action, and the two must not be correlated."""
+    _, _, seen, _ = rollout(TargetAction(), 400, dropout=0.5)
+    _, _, shared, _ = rollout(TargetAction(), 400, dropout=0.5, random_keys="shared")
+    noise, dark = np.asarray(seen.action)[..., 0].ravel(), np.asarray(seen.observation)[..., 0].ravel() == 0.0
+    assert abs(np.corrcoef(noise, dark)[0, 1]) < 0.12  # four deviations of 1200 draws
+    assert not np.array_equal(seen.action, shared.action)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_a_dropout_that_is_no_probability_is_refused(value):
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        BlackoutConfig(value)
+
+
+def test_rollout_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match="at least 1"):
+        RolloutConfig(environments=0)
+    with pytest.raises(ConfigError, match="observation_clip"):
+        RolloutConfig(observation_clip=-1.0)
