@@ -1,9 +1,14 @@
 """Settings shared by all tests."""
 
 import os
+import pathlib
 
-# Two workers share two cores: pools that pin their threads would sit on each other.
+# Importing dm_control must not look for a screen.
 os.environ.setdefault("MUJOCO_GL", "disable")
+# Many tests compile the same update; the environment hands the cache on to the programs that tests start.
+_CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import jax
 import pytest

@@ -105,5 +105,5 @@ def test_broken_json_is_refused_with_the_place(change, message):
 
 
 def test_unknown_preset_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match="Unknown preset 'ncgru'. Did you mean nc-gru"):
+    with pytest.raises(ConfigError, match=r"Unknown preset 'ncgru'. Did you mean nc-gru"):
         preset("ncgru", "WalkerStand")

@@ -36,15 +36,15 @@ class RunConfig:
     ppo: PPOConfig = PPOConfig()
 
     def __post_init__(self) -> None:
-        task = TASKS[self.task]
+        TASKS[self.task]  # an unknown task is the first thing to say
         check_divisible(self.rollout, self.ppo)
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed is {self.seed}, but seeds are whole numbers from 0 to {2**32 - 1}.")
         if self.checkpoint_every < 1:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
-        if (self.steps or task.budget) < self.rollout.steps_per_iteration:
+        if self.total_steps < self.rollout.steps_per_iteration:
             raise ConfigError(
-                f"steps is {self.steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
+                f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
                 f"environments × {self.rollout.rollout_length}). Ask for at least that many, or make iterations shorter with --rollout-length."
             )
 
@@ -53,9 +53,14 @@ class RunConfig:
         return TASKS[self.task]
 
     @property
+    def total_steps(self) -> int:
+        """Environment steps asked for."""
+        return self.task_record.budget if self.steps is None else self.steps
+
+    @property
     def iterations(self) -> int:
-        """Whole iterations that fit in the budget."""
-        return (self.steps or self.task_record.budget) // self.rollout.steps_per_iteration
+        """Whole iterations that fit in them."""
+        return self.total_steps // self.rollout.steps_per_iteration
 
     @property
     def cycle(self) -> int:

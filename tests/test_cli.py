@@ -1,0 +1,201 @@
+"""The command line, driven as a user would."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from costate.checkpoint import folders
+from costate.cli import COMMANDS, main
+from costate.config import PRESETS
+from costate.cores import CORES
+from costate.run_directory import open_run
+
+SMALL = ["CartpoleSwingup", "--environments", "4", "--hidden-size", "16", "--epochs", "1", "--minibatches", "2", "--checkpoint-every", "1"]
+
+
+def costate(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "costate.cli", *arguments], capture_output=True, text=True, timeout=300, **options)
+
+
+def numbers(path) -> list[dict[str, float]]:
+    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in open_run(path).read_metrics()]
+
+
+def wait_for_rows(path, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and path.read_text().count("\n") >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never had {count} rows; the process said {process.communicate()}")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An undisturbed run, trained through the command line."""
+    path = tmp_path_factory.mktemp("cli") / "whole"
+    result = costate("train", *SMALL, "--steps", "40_000", "--out", str(path))
+    assert result.returncode == 0, result.stderr
+    return path, result.stdout
+
+
+def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
+    path, output = whole
+    lines = output.splitlines()
+    assert lines[0] == f"NC-GRU on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
+    assert lines[1].startswith("compiled in ")
+    assert lines[2].split() == ["steps", "return", "co-state", "KL", "expl.var", "steps/s", "left"]
+    assert len({len(line) for line in lines[2:-1]}) == 1, "the table is aligned"
+    assert lines[-2].split()[0] == "40,000"
+    assert lines[-1].startswith(f"done: {path}")
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
+    path = tmp_path / "killed"
+    command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(path / "metrics.jsonl", 3, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(numbers(path)) < 10
+    result = costate("train", "--resume", str(path))
+    assert result.returncode == 0, result.stderr
+    assert "resumed at step" in result.stdout.splitlines()[0]
+    assert numbers(path) == numbers(whole[0])
+
+
+def test_ctrl_c_saves_and_says_how_to_continue(whole, tmp_path):
+    path = tmp_path / "stopped"
+    command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path), "--checkpoint-every", "100"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(path / "metrics.jsonl", 2, process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert output.splitlines()[-1] == f"stopped and saved; continue with: costate train --resume {path}"
+    saved = int(folders(path / "checkpoints")[-1].name.removeprefix("step_"))
+    assert saved == numbers(path)[-1]["env_steps"] >= 8000
+    assert (path / "learning_curve.png").exists()
+    assert costate("train", "--resume", str(path)).returncode == 0
+    assert numbers(path) == numbers(whole[0])
+
+
+def test_a_disk_that_is_full_is_one_clear_paragraph_and_an_exit_code(tmp_path):
+    """The operating system refuses files beyond 20 kB here, as it would on a full disk."""
+    arguments = ["train", *SMALL, "--steps", "8000", "--out", str(tmp_path / "run")]
+    limited = ["bash", "-c", 'ulimit -f 20 && exec "$@"', "bash", sys.executable, "-m", "costate.cli", *arguments]
+    result = subprocess.run(limited, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: Could not write {tmp_path / 'run' / 'checkpoints'}")
+    assert "Traceback" not in result.stderr
+    assert not list((tmp_path / "run").rglob("*partial*"))
+
+
+def test_resume_with_another_setting_names_the_field(whole, capsys):
+    assert main(["train", "--resume", str(whole[0]), "--costate-coef", "0.1"]) == 1
+    assert "ppo.costate_coef: 0.05 → 0.1" in capsys.readouterr().err
+    assert main(["train", "WalkerStand", "--resume", str(whole[0])]) == 1
+    assert "task: 'CartpoleSwingup' → 'WalkerStand'" in capsys.readouterr().err
+
+
+def test_a_truncated_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(tmp_path, capsys):
+    path = tmp_path / "run"
+    assert main(["train", *SMALL, "--steps", "8000", "--out", str(path)]) == 0
+    capsys.readouterr()
+    file = folders(path / "checkpoints")[-1] / "state.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    assert main(["train", "--resume", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert f"warning: {file} is truncated or was altered" in output
+    assert "resumed at step 4,000" in output
+
+
+def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
+    assert main(["evaluate", str(whole[0]), "--dropout", "0.75", "--episodes", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "CartpoleSwingup at 75% blackout, 4 episodes, checkpoint of step 40,000" in lines
+    assert any(line.startswith("return: mean ") and "median" in line and "interquartile range" in line for line in lines)
+    file = pathlib.Path(lines[-1].removeprefix("written: "))
+    assert len(json.loads(file.read_text())["evaluation"]["returns"]) == 4
+
+
+def test_tasks_are_listed_with_sizes_and_budgets(capsys):
+    assert main(["tasks"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 52
+    walker_run = next(line for line in lines if line.startswith("WalkerRun"))
+    assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "WalkerStnad"], "Unknown task 'WalkerStnad'. Did you mean WalkerStand"),
+        (["train", "walkerstand"], "Did you mean WalkerStand"),
+        (["train"], "No task was given. For example: costate train WalkerStand."),
+        (["train", "WalkerStand", "--core", "gur"], "Unknown core 'gur'. Did you mean gru"),
+        (["train", "WalkerStand", "--readout", "quadratc"], "Unknown readout 'quadratc'. Did you mean quadratic"),
+        (["train", "WalkerStand", "--dropout", "1.5"], "dropout is 1.5, but a probability lies between 0 and 1"),
+        (["train", "WalkerStand", "--environments", "30"], "28 or 32 environments"),
+        (["train", "WalkerStand", "--steps", "1000"], "one iteration alone takes 32000 steps"),
+        (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
+        (["evaluate", "nowhere"], "There is no run directory nowhere"),
+        (["tran"], "Unknown command 'tran'. Did you mean train"),
+    ],
+)
+def test_bad_input_is_one_clear_paragraph_and_a_non_zero_exit(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+@pytest.mark.parametrize("arguments", [["train", "WalkerStand", "--costate-coff", "1"], ["train", "WalkerStand", "--preset", "ncgru"]])
+def test_misspelt_flags_end_with_the_parsers_exit_code(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_command(command, capsys):
+    assert main(["--help"]) == 0
+    assert command in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert f"usage: costate {command}" in capsys.readouterr().out
+
+
+def test_help_of_train_shows_every_core_and_the_flags_of_the_readme(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+    output = capsys.readouterr().out
+    wanted = ("--core", "--costate-coef", "--dropout", "--steps", "--seed", "--out", "--resume", *CORES.names(), *PRESETS)
+    assert all(word in output for word in wanted)
+
+
+def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr("costate.training.train", lambda config, out, **_: seen.append((config, out)) or (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["train", "WalkerStand", "--preset", "ctrnn"]) == 130
+    assert main(["train", "WalkerStand", "--preset", "authors-code", "--core", "ctrnn", "--core.initialisation", "uniform"]) == 130
+    assert main(["train", "WalkerStand", "--preset", "gru", "--costate-coef", "0.1", "--seed", "3"]) == 130
+    (ctrnn, out), (authors, _), (gru, seeded) = seen
+    assert ctrnn.ppo.costate_coef == 0.0
+    assert type(ctrnn.policy.core).__name__ == "CTRNNConfig"
+    assert str(out) == os.path.join("runs", "WalkerStand", "ctrnn", "seed-0")
+    assert authors.ppo.costate_hidden == "before"
+    assert (type(authors.policy.core).__name__, authors.policy.core.initialisation) == ("CTRNNConfig", "uniform")
+    assert (gru.ppo.costate_coef, gru.seed) == (0.1, 3)
+    assert str(seeded).endswith("seed-3")

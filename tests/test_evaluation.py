@@ -1,0 +1,91 @@
+"""Evaluation: deterministic, frozen, whole episodes."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import CheckpointError, ConfigError
+from costate.envs.analytic import AnalyticEnv
+from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
+from costate.evaluation import evaluate, first_returns
+from costate.policy import PolicyConfig, build_policy
+from costate.running_stats import empty_stats
+from costate.training import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    from costate.config import RunConfig
+    from costate.ppo import PPOConfig
+    from costate.rollout import RolloutConfig
+
+    config = RunConfig(
+        "CartpoleSwingup",
+        steps=4000,
+        policy=PolicyConfig(hidden_size=8),
+        rollout=RolloutConfig(environments=4),
+        ppo=PPOConfig(epochs=1, minibatches=1),
+    )
+    return train(config, tmp_path_factory.mktemp("evaluation") / "run").run
+
+
+def test_the_same_evaluation_gives_the_same_returns_and_is_written_whole(run):
+    first, path = evaluate(run, dropout=0.75, episodes=5)
+    second, _ = evaluate(run.path, dropout=0.75, episodes=5)
+    assert first == second
+    assert len(first.returns) == 5
+    document = json.loads(path.read_text())
+    assert document["evaluation"]["returns"] == list(first.returns)
+    np.testing.assert_allclose(document["summary"]["median"], np.median(first.returns))
+    np.testing.assert_allclose(document["summary"]["mean"], np.mean(first.returns))
+    np.testing.assert_allclose([document["summary"]["quartile_low"], document["summary"]["quartile_high"]], np.percentile(first.returns, [25, 75]))
+
+
+def test_dropout_defaults_to_that_of_training_and_seeds_differ(run):
+    first, _ = evaluate(run, episodes=3)
+    assert first.dropout == 0.5
+    assert evaluate(run, episodes=3, seed=1)[0].returns != first.returns
+
+
+def test_an_older_checkpoint_can_be_chosen(run):
+    assert evaluate(run, episodes=1, step=0)[0].env_steps == 0
+    with pytest.raises(CheckpointError, match=r"no checkpoint at step 7. Available: 0, 4000"):
+        evaluate(run, episodes=1, step=7)
+
+
+def test_evaluation_leaves_the_run_as_it_was(run):
+    before = {path: path.read_bytes() for path in (run.path / "checkpoints").rglob("*") if path.is_file()}
+    evaluate(run, episodes=2)
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes is 0"), ({"dropout": 2.0}, "between 0 and 1"), ({"seed": -1}, "seed")])
+def test_impossible_evaluations_are_refused(run, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        evaluate(run, **settings)
+
+
+@pytest.mark.parametrize(("world", "expected"), [(DelayedReward(), 1.0), (EndlessReward(), 5.0)])
+def test_only_the_first_episode_counts(world, expected):
+    env = AnalyticEnv(world, 3)
+    env.episode_steps = 11  # longer than an episode: later ones must not be added
+    policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
+    state, timestep = env.reset(jax.random.key(1))
+    returns = first_returns(env, 10.0, policy, empty_stats((1,)), state, timestep, jax.random.key(2))
+    np.testing.assert_array_equal(returns, np.full(3, expected))
+
+
+def test_actions_are_the_mean():
+    env = AnalyticEnv(TargetAction(), 4)
+    policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
+    policy = dataclasses.replace(
+        policy, readout=dataclasses.replace(policy.readout, weights=jnp.zeros((4, 1)), bias=jnp.full(1, 0.25), log_std=jnp.full(1, 3.0))
+    )
+    state, timestep = env.reset(jax.random.key(1))
+    returns = first_returns(env, 10.0, policy, empty_stats((1,)), state, timestep, jax.random.key(2))
+    cue = np.asarray(timestep.observation)[:, 0]
+    np.testing.assert_allclose(returns, -np.square(0.25 - 0.5 * cue), rtol=1e-6)

@@ -1,0 +1,180 @@
+"""The host loop: resume is exact, stops are clean, nothing is lost when something breaks."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import CostateError, DivergedError, RunDirectoryError, StorageError
+from costate.checkpoint import folders
+from costate.config import RunConfig
+from costate.console import AbstractReporter, Progression
+from costate.rollout import RolloutConfig
+from costate.run_directory import open_run
+from costate.training import restarts_within, resume, train
+
+
+class Breaker(AbstractReporter):
+    """Cuts a run off after some iterations, as a power failure would; remembers what was said."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def progress(self, progression: Progression) -> None:
+        if progression.row["iteration"] == self.after:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        pass
+
+
+def numbers(run) -> list[dict[str, float]]:
+    """All logged metrics but those that are times."""
+    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
+
+
+@pytest.mark.parametrize(("length", "iterations", "cut"), [(1000, 4, 3), (500, 6, 5)])
+def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut):
+    """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
+    config = dataclasses.replace(
+        small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=RolloutConfig(environments=4, rollout_length=length)
+    )
+    whole = train(config, tmp_path / "whole").run
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", reporter=Breaker(after=cut))
+    assert len(numbers(open_run(tmp_path / "cut"))) == cut
+    outcome = resume(tmp_path / "cut")
+    assert outcome.finished
+    assert numbers(outcome.run) == numbers(whole)
+    left, right = (folders(run.checkpoints)[-1] / "state.safetensors" for run in (whole, outcome.run))
+    assert left.read_bytes() == right.read_bytes()
+
+
+def test_a_run_directory_describes_itself(tmp_path, small_config):
+    reporter = Breaker()
+    outcome = train(small_config, tmp_path / "run", reporter=reporter)
+    assert outcome.finished
+    run = open_run(tmp_path / "run")
+    assert run.config == small_config
+    assert {path.name for path in run.path.iterdir() if not path.name.startswith("events")} == {
+        "config.json",
+        "machine.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "learning_curve.png",
+    }
+    assert list(run.path.glob("events.out.tfevents.*"))
+    assert run.learning_curve.read_bytes().startswith(b"\x89PNG")
+    machine = json.loads((run.path / "machine.json").read_text())
+    assert machine["versions"]["jax"]
+    assert machine["cpu_features"]
+    assert reporter.said[0].startswith("NC-GRU on CartpoleSwingup: 12,000 steps (3 iterations), 50% blackout")
+    assert str(run.path) in reporter.said[0]
+    assert reporter.said[1].startswith("compiled in ")
+
+
+def test_metrics_have_the_names_people_look_for(tmp_path, small_config):
+    rows = train(small_config, tmp_path / "run").run.read_metrics()
+    assert [row["env_steps"] for row in rows] == [4000, 8000, 12000]
+    wanted = {"losses/approx_kl", "losses/clip_fraction", "losses/explained_variance", "losses/entropy", "losses/grad_norm", "costate/cosine"}
+    wanted |= {"training/sps", "training/episode_reward", "losses/costate", "losses/policy", "losses/value", "training/learning_rate"}
+    assert wanted <= rows[0].keys()
+    np.testing.assert_allclose([row["training/learning_rate"] for row in rows], [2.5e-4, 2.5e-4 * 2 / 3, 2.5e-4 / 3], rtol=1e-5)
+    assert all(0.0 <= row["training/episode_reward"] <= 1000.0 for row in rows)
+    # One dimension of unit deviation: ½ log 2πe.
+    np.testing.assert_allclose(rows[0]["losses/entropy"], 1.4189, atol=0.02)
+
+
+def test_runs_with_other_seeds_differ(tmp_path, small_config):
+    short = dataclasses.replace(small_config, steps=4000)
+    first, second = (train(dataclasses.replace(short, seed=seed), tmp_path / str(seed)).run for seed in (0, 1))
+    assert numbers(first)[0]["training/episode_reward"] != numbers(second)[0]["training/episode_reward"]
+
+
+def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, small_config):
+    wild = dataclasses.replace(small_config, ppo=dataclasses.replace(small_config.ppo, learning_rate=1e30))
+    with pytest.raises(DivergedError, match=r"diverged in iteration \d.*losses/.* not finite.*step_000000000000.*--learning-rate"):
+        train(wild, tmp_path / "run")
+    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
+
+
+def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(tmp_path, small_config, monkeypatch):
+    whole = train(small_config, tmp_path / "whole").run
+
+    class FullDisk(Breaker):
+        def progress(self, progression: Progression) -> None:
+            if progression.row["iteration"] == 2:
+
+                def full(descriptor: int) -> None:
+                    raise OSError(28, "No space left on device")
+
+                monkeypatch.setattr("os.fsync", full)
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        train(small_config, tmp_path / "run", reporter=FullDisk())
+    monkeypatch.undo()
+    run = open_run(tmp_path / "run")
+    assert [folder.name for folder in folders(run.checkpoints)] == ["step_000000000000", "step_000000004000"]
+    assert numbers(resume(run.path).run) == numbers(whole)
+
+
+def test_an_existing_run_is_not_touched_unless_asked(tmp_path, small_config):
+    short = dataclasses.replace(small_config, steps=4000)
+    train(short, tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunDirectoryError, match=r"already holds a run.*--resume.*--out.*--overwrite"):
+        train(short, tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    train(dataclasses.replace(short, seed=5), tmp_path / "run", overwrite=True)
+    assert open_run(tmp_path / "run").config.seed == 5
+
+
+def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, small_config):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunDirectoryError, match="is not a run directory, so nothing is written there"):
+        train(small_config, tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_finished_run_can_be_resumed_without_effect(tmp_path, small_config):
+    run = train(dataclasses.replace(small_config, steps=4000), tmp_path / "run").run
+    before = numbers(run)
+    assert resume(run.path).finished
+    assert numbers(run) == before
+
+
+def test_a_config_that_was_edited_is_noticed(tmp_path, small_config):
+    run = train(dataclasses.replace(small_config, steps=4000), tmp_path / "run").run
+    file = run.path / "config.json"
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(RunDirectoryError, match=r"config.json was altered"):
+        resume(run.path)
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "no config.json"), ("{", "truncated or was altered"), ("[]", "truncated or was altered")])
+def test_what_is_not_a_run_is_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(CostateError, match=message):
+        resume(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(RunDirectoryError, match="There is no run directory"):
+        resume(tmp_path / "nowhere")
+
+
+def test_restarts_are_counted_once():
+    # Stream 0 starts by itself at row 2 and again after the rollout; row 0 was counted when the rollout began. Stream 1 never does.
+    is_first = jnp.array([[True, True], [False, False], [True, False]])
+    np.testing.assert_array_equal(restarts_within(is_first, jnp.array([True, False])), [2, 0])
+
+
+def test_every_config_of_the_paper_builds(small_config):
+    assert RunConfig("WalkerStand").iterations == 1875
