@@ -147,6 +147,12 @@ def _iterate(
     position = _Position(start.iteration, np.array(start.restarts), state, None)
     programs, saved, seconds = None, start.iteration, 0.0
     while position.iteration < config.iterations:
+        between_cycles = position.iteration % config.cycle == 0
+        if between_cycles and asked_to_stop():
+            break
+        if between_cycles and position.iteration - saved >= config.checkpoint_every:
+            _save(run, position)
+            saved = position.iteration
         position = _start_cycle(config, env, position)
         if programs is None:
             programs = compile_programs(config, env, position.state, position.rollout_state)
@@ -157,16 +163,9 @@ def _iterate(
         seconds += row["time/collect"] + row["time/update"]
         left = seconds / (position.iteration - start.iteration) * (config.iterations - position.iteration)
         reporter.progress(Progression(row, config.iterations * config.rollout.steps_per_iteration, left))
-
-        at_end = position.iteration == config.iterations
-        between_cycles = position.iteration % config.cycle == 0
-        stopping = asked_to_stop() and between_cycles
-        if at_end or stopping or (between_cycles and position.iteration - saved >= config.checkpoint_every):
-            _save(run, position)
-            saved = position.iteration
-        if stopping and not at_end:
-            return False
-    return True
+    if position.iteration != saved:
+        _save(run, position)
+    return position.iteration == config.iterations
 
 
 def _start_cycle(config: RunConfig, env: AbstractEnv, position: _Position) -> _Position:
