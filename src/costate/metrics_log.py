@@ -2,14 +2,13 @@
 
 import json
 import math
-import pathlib
 
 from tensorboardX import SummaryWriter
 
 from costate._files import explained_errors, write_atomically
 from costate.run_directory import Run
 
-Row = dict[str, float]
+Row = dict[str, float | int]
 
 
 class MetricsLog:
@@ -37,8 +36,3 @@ class MetricsLog:
         with explained_errors(self._path):
             self._file.close()
             self._events.close()
-
-
-def read_curve(path: pathlib.Path) -> list[Row]:
-    """The rows of a ``metrics.jsonl`` file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
