@@ -10,7 +10,7 @@ from costate._types import Array, Bool, Float, Key
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.sensors import BlackoutConfig, BlackoutEnv
 from costate.policy import PolicyConfig, build_policy
-from costate.ppo import PPOConfig, initial_state, update
+from costate.ppo import PPOConfig, initial_state, iteration_keys, update
 from costate.rollout import RolloutConfig, begin, collect
 
 
@@ -49,10 +49,10 @@ def main(iterations: int = 150) -> list[float]:
     update_program = jax.jit(functools.partial(update, ppo, rollout, iterations))
     returns = []
     for iteration in range(iterations):
-        key_reset, key_rollout, key_update = jax.random.split(state.key, 3)
-        start = begin(env, state.policy, key_reset)
-        _, trajectory, final_value = collect_program(state.policy, state.observation_stats, start, key_rollout)
-        state, metrics = update_program(state, trajectory, final_value, key_update)
+        keys = iteration_keys(state.key)
+        start = begin(env, state.policy, keys.reset)
+        _, trajectory, final_value = collect_program(state.policy, state.observation_stats, start, keys.rollout)
+        state, metrics = update_program(state, trajectory, final_value)
         returns.append(float(metrics["training/episode_reward"]))
         if iteration % 25 == 0 or iteration == iterations - 1:
             print(f"iteration {iteration:4d}  return {returns[-1]:6.1f}  co-state loss {float(metrics['losses/costate']):.3f}")

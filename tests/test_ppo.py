@@ -20,6 +20,7 @@ from costate.ppo import (
     check_divisible,
     clipped_value_loss,
     initial_state,
+    iteration_keys,
     make_batch,
     make_optimiser,
     surrogate_loss,
@@ -112,7 +113,7 @@ def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
     ratio = jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob)
     actor = (surrogate_loss(ratio, batch.rows.advantage, config.clip_epsilon) * batch.rows.weight).sum()
     critic = (clipped_value_loss(unrolled.value, batch.rows.value, batch.rows.value_target, config.clip_epsilon) * batch.rows.weight).sum()
-    entropy = unrolled.control.entropy() * batch.rows.weight.sum()
+    entropy = unrolled.control.entropy()
     return actor + config.value_coef * critic - config.entropy_coef * entropy
 
 
@@ -178,15 +179,6 @@ def test_advantages_are_normalised_within_the_minibatch():
     np.testing.assert_allclose(batch.rows.weight.sum(), 1.0, rtol=1e-6)
 
 
-def test_losses_of_parts_add_up_to_the_loss_of_the_whole():
-    policy, _, _, _ = experience()
-    config = PPOConfig()
-    whole = take_minibatch(batch_of(config), jnp.arange(8))
-    halves = [Batch(jax.tree.map(lambda a, s=s: a[:, s], whole.rows), whole.hidden[s]) for s in (slice(0, 4), slice(4, 8))]
-    total = sum(float(total_loss(policy, half, config)[0]) for half in halves)
-    np.testing.assert_allclose(total, float(total_loss(policy, whole, config)[0]), rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("ratio", "advantage", "expected"), [(1.5, 2.0, -2.4), (0.5, 2.0, -1.0), (1.5, -2.0, 3.0), (0.5, -2.0, 1.6), (1.1, 1.0, -1.1)]
 )
@@ -249,7 +241,7 @@ def test_update_merges_both_statistics_and_counts_iterations():
     policy, _, trajectory, final_value = experience()
     config = PPOConfig(minibatches=2, epochs=1)
     state = initial_state(config, policy, jax.random.key(0), 1)
-    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value, jax.random.key(9))
+    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value)
     assert int(after.iteration) == 1
     data = np.asarray(trajectory.observation).reshape(-1)
     np.testing.assert_allclose([after.observation_stats.mean[0], after.observation_stats.variance[0]], [data.mean(), data.var()], rtol=1e-5)
@@ -262,11 +254,21 @@ def test_update_merges_both_statistics_and_counts_iterations():
     assert all(jax.tree.leaves(changed))
 
 
+def test_every_key_of_every_iteration_is_used_once():
+    """Over the first iterations, where derived keys could coincide: all keys and their descendants differ."""
+    key, seen = jax.random.key(0), []
+    for _ in range(6):
+        keys = iteration_keys(key)
+        seen += [tuple(np.asarray(jax.random.key_data(k)).tolist()) for k in keys]
+        key = keys.following
+    assert len(set(seen)) == len(seen)
+
+
 def test_reported_gradient_norm_is_that_before_clipping():
     policy, stats, trajectory, final_value = experience()
     config = PPOConfig(minibatches=1, epochs=1, max_gradient_norm=1e-9)
     state = dataclasses.replace(initial_state(config, policy, jax.random.key(0), 1), observation_stats=stats)
-    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value, jax.random.key(9))
+    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value)
     batch = make_batch(config, 10.0, stats, merge(empty_stats(), trajectory.discounted_return, trajectory.valid), trajectory, final_value)
     gradient = jax.grad(lambda p: total_loss(p, take_minibatch(batch, jnp.arange(8)), config)[0])(policy)
     np.testing.assert_allclose(metrics["losses/grad_norm"], optax.tree.norm(gradient), rtol=1e-4)

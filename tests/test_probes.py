@@ -10,7 +10,7 @@ import pytest
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, ObservedReward, RememberedCue, TargetAction
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, TrainState, initial_state, update
+from costate.ppo import PPOConfig, TrainState, initial_state, iteration_keys, update
 from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import normalise
 
@@ -28,9 +28,9 @@ def learn(world: AbstractWorld, iterations: int, **settings) -> TrainState:
     collect_program = jax.jit(functools.partial(collect, env, rollout, DISCOUNT))
     update_program = jax.jit(functools.partial(update, config, rollout, iterations))
     for _ in range(iterations):
-        key_rollout, key_update = jax.random.split(state.key)
+        key_rollout = iteration_keys(state.key).rollout
         rollout_state, trajectory, final_value = collect_program(state.policy, state.observation_stats, rollout_state, key_rollout)
-        state, _ = update_program(state, trajectory, final_value, key_update)
+        state, _ = update_program(state, trajectory, final_value)
     return state
 
 

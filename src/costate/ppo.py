@@ -1,7 +1,7 @@
 """Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): losses, one update, the state of training."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -127,6 +127,20 @@ class Batch(eqx.Module):
     """Where each stream's memory starts."""
 
 
+class IterationKeys(NamedTuple):
+    """The random keys of one iteration, each with one consumer."""
+
+    reset: Key[Array, ""]
+    rollout: Key[Array, ""]
+    update: Key[Array, ""]
+    following: Key[Array, ""]
+    """What the next iteration's keys are made of."""
+
+
+def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
+    return IterationKeys(*jax.random.split(key, 4))
+
+
 def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
     """Training before its first iteration."""
     optimiser = make_optimiser(config, iterations=1).init(policy)
@@ -134,14 +148,20 @@ def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Arra
 
 
 def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
-    """Clipped Adam whose step size is constant within an iteration and falls linearly from one to the next."""
+    """Clipped Adam whose step size is constant within an iteration."""
     per_iteration = config.epochs * config.minibatches
 
     def step_size(count: Int[Array, ""]) -> Float[Array, ""]:
-        decay = (count // per_iteration) / iterations if config.learning_rate_decay == "linear" else jnp.zeros(())
-        return config.learning_rate * (1.0 - decay)
+        return learning_rate(config, iterations, count // per_iteration)
 
     return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon))
+
+
+def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """Step size in an iteration, counted from 0: the same throughout, or falling linearly to reach zero after the last one."""
+    if config.learning_rate_decay == "none":
+        return jnp.asarray(config.learning_rate)
+    return config.learning_rate * (1.0 - iteration / iterations)
 
 
 def row_weights(valid: Float[Array, "T S"]) -> Float[Array, "T S"]:
@@ -234,10 +254,7 @@ def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unro
 
 
 def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) -> tuple[Float[Array, ""], Metrics]:
-    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1).
-
-    Every term is a sum weighted by the rows' ``weight``, so that the losses of parts of a minibatch add up to the loss of the whole.
-    """
+    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1)."""
     rows = batch.rows
     unrolled = unroll_policy(policy, rows.observation, batch.hidden, rows.is_first)
     log_ratio = unrolled.control.log_prob(rows.action) - rows.log_prob
@@ -245,7 +262,7 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) ->
 
     actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
     critic = weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, config.clip_epsilon), rows.weight)
-    entropy = unrolled.control.entropy() * rows.weight.sum()
+    entropy = unrolled.control.entropy()
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
         costate = costate_term(config, policy, unrolled, rows.weight)
@@ -295,18 +312,17 @@ def update(
     state: TrainState,
     trajectory: Trajectory,
     final_value: Float[Array, " B"],
-    key: Key[Array, ""],
 ) -> tuple[TrainState, Metrics]:
     """Everything between two rollouts, as one compiled program."""
+    keys = iteration_keys(state.key)
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
     # them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
     batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value)
     optimiser = make_optimiser(config, iterations)
-    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, key)
+    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update)
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
-    next_key = jax.random.fold_in(state.key, state.iteration)
-    state = TrainState(policy, optimiser_state, observation_stats, return_stats, next_key, state.iteration + 1)
+    state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     return state, metrics | _value_metrics(batch.rows) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
 
@@ -330,10 +346,9 @@ def _episode_metrics(trajectory: Trajectory) -> Metrics:
 
 
 def _policy_metrics(config: PPOConfig, iterations: int, state: TrainState) -> Metrics:
-    # The counter already points to the next iteration.
-    decay = (state.iteration - 1) / iterations if config.learning_rate_decay == "linear" else jnp.zeros(())
     return {
-        "training/learning_rate": config.learning_rate * (1.0 - decay),
+        # The counter already points to the next iteration.
+        "training/learning_rate": learning_rate(config, iterations, state.iteration - 1),
         "training/action_std": jnp.exp(state.policy.readout.log_std).mean(),
         "training/reward_scale": jnp.sqrt(state.return_stats.variance),
     }

@@ -24,7 +24,7 @@ from costate.interrupts import stop_requests
 from costate.machine import describe_machine
 from costate.metrics_log import MetricsLog, Row
 from costate.policy import build_policy
-from costate.ppo import TrainState, initial_state, update
+from costate.ppo import TrainState, initial_state, iteration_keys, update
 from costate.rollout import RolloutState, begin, collect
 from costate.run_directory import Run, create_run, open_run
 
@@ -98,7 +98,7 @@ def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rol
     between = time.perf_counter()
     _, trajectory, final_value = compiled_collect.out_info
     learn = functools.partial(update, config.ppo, config.rollout, config.iterations)
-    compiled_update = jax.jit(learn).lower(state, trajectory, final_value, state.key).compile()
+    compiled_update = jax.jit(learn).lower(state, trajectory, final_value).compile()
     return Programs(compiled_collect, compiled_update, (between - started, time.perf_counter() - between))
 
 
@@ -172,21 +172,20 @@ def _start_cycle(config: RunConfig, env: AbstractEnv, position: _Position) -> _P
     """A new episode in every environment, where a cycle begins."""
     if position.iteration % config.cycle:
         return position
-    key_reset, _, _ = jax.random.split(position.state.key, 3)
-    rollout_state = begin(env, position.state.policy, key_reset)
+    rollout_state = begin(env, position.state.policy, iteration_keys(position.state.key).reset)
     return dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
 
 
 def _advance(config: RunConfig, programs: Programs, position: _Position) -> tuple[_Position, Row]:
     """One iteration: collect, update, and what there is to log."""
-    _, key_rollout, key_update = jax.random.split(position.state.key, 3)
     state, rollout_state = position.state, position.rollout_state
+    key_rollout = iteration_keys(state.key).rollout
     started = time.perf_counter()
     rollout_state, trajectory, final_value = programs.collect(state.policy, state.observation_stats, rollout_state, key_rollout)
     # The next reset runs on the host and must not overtake the compiled rollout.
     jax.block_until_ready(final_value)
     collected = time.perf_counter()
-    state, metrics = programs.update(state, trajectory, final_value, key_update)
+    state, metrics = programs.update(state, trajectory, final_value)
     row = {name: float(value) for name, value in metrics.items()}
     ended = time.perf_counter()
     iteration = position.iteration + 1
