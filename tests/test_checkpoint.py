@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate._errors import CheckpointError, StorageError
+from costate._errors import CheckpointError, ConfigError, StorageError
 from costate.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
+from costate.config import RunConfig, to_json
 from costate.policy import PolicyConfig, build_policy
 from costate.ppo import PPOConfig, TrainState, initial_state
+
+CONFIG = RunConfig("WalkerStand")
 
 
 def state(seed: int = 0, width: int = 8) -> TrainState:
@@ -20,7 +23,7 @@ def state(seed: int = 0, width: int = 8) -> TrainState:
 
 
 def save_at(directory, step: int) -> None:
-    save(directory, Checkpoint(step // 10, step, "abc", (step, step + 1)), state(step))
+    save(directory, Checkpoint(step // 10, step, to_json(CONFIG), (step, step + 1)), state(step))
 
 
 def assert_same(left: TrainState, right: TrainState) -> None:
@@ -34,8 +37,8 @@ def assert_same(left: TrainState, right: TrainState) -> None:
 
 def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
     save_at(tmp_path, 40)
-    checkpoint, loaded = load(folders(tmp_path)[0], state(1))
-    assert checkpoint == Checkpoint(4, 40, "abc", (40, 41))
+    checkpoint, loaded = load(folders(tmp_path)[0], CONFIG, state(1))
+    assert checkpoint == Checkpoint(4, 40, to_json(CONFIG), (40, 41))
     assert_same(loaded, state(40))
 
 
@@ -55,11 +58,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file
     if damage == "truncate":
         path.write_bytes(content[: len(content) // 2])
     elif damage == "alter":
-        path.write_bytes(content.replace(b"20", b"30") if file == RECORD_FILE else content[:-1] + bytes([content[-1] ^ 1]))
+        path.write_bytes(content.replace(b'"env_steps": 20', b'"env_steps": 30') if file == RECORD_FILE else content[:-1] + bytes([content[-1] ^ 1]))
     else:
         path.unlink()
     warnings = []
-    checkpoint, loaded = load_latest(tmp_path, state(), warnings.append)
+    checkpoint, loaded = load_latest(tmp_path, CONFIG, state(), warnings.append)
     assert checkpoint.env_steps == 10
     assert_same(loaded, state(10))
     assert len(warnings) == 1
@@ -71,22 +74,38 @@ def test_no_usable_checkpoint_is_an_error_that_says_why(tmp_path):
     save_at(tmp_path, 10)
     (folders(tmp_path)[0] / STATE_FILE).write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"No usable checkpoint .*state.safetensors is truncated or was altered"):
-        load_latest(tmp_path, state(), print)
+        load_latest(tmp_path, CONFIG, state(), print)
     with pytest.raises(CheckpointError, match="There is none"):
-        load_latest(tmp_path / "nowhere", state(), print)
+        load_latest(tmp_path / "nowhere", CONFIG, state(), print)
 
 
 def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path):
     save_at(tmp_path, 10)
     with pytest.raises(CheckpointError, match=r"policy.* is float32\[.*8.*\], but this policy needs float32\[.*16.*\]"):
-        load(folders(tmp_path)[0], state(width=16))
+        load(folders(tmp_path)[0], CONFIG, state(width=16))
+
+
+def test_a_changed_config_is_refused_by_field_and_not_taken_for_damage(tmp_path):
+    save_at(tmp_path, 10)
+    save_at(tmp_path, 20)
+    with pytest.raises(ConfigError, match=r"Changed: seed: 0 → 7. Undo the change"):
+        load_latest(tmp_path, RunConfig("WalkerStand", seed=7), state(), print)
+
+
+def test_writing_the_same_step_again_replaces_it_whole(tmp_path):
+    save_at(tmp_path, 10)
+    save(tmp_path, Checkpoint(1, 10, to_json(CONFIG), (5,)), state(99))
+    checkpoint, loaded = load(folders(tmp_path)[0], CONFIG, state())
+    assert checkpoint.restarts == (5,)
+    assert_same(loaded, state(99))
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
     save_at(tmp_path, 10)
     broken = eqx.tree_at(lambda s: s.policy.critic.bias, state(), jnp.asarray(jnp.nan))
     with pytest.raises(CheckpointError, match=r"policy.critic.bias is no longer finite"):
-        save(tmp_path, Checkpoint(2, 20, "abc", ()), broken)
+        save(tmp_path, Checkpoint(2, 20, to_json(CONFIG), ()), broken)
     assert [folder.name for folder in folders(tmp_path)] == ["step_000000000010"]
 
 
@@ -101,7 +120,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
         save_at(tmp_path, 20)
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["step_000000000010"]
-    assert load_latest(tmp_path, state(), print)[0].env_steps == 10
+    assert load_latest(tmp_path, CONFIG, state(), print)[0].env_steps == 10
 
 
 def test_nothing_is_pickled(tmp_path):

@@ -98,11 +98,46 @@ def test_a_disk_that_is_full_is_one_clear_paragraph_and_an_exit_code(tmp_path):
     assert not list((tmp_path / "run").rglob("*partial*"))
 
 
+def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
+    """The first checkpoint fits below 60 kB; the metrics grow beyond it some iterations later."""
+    small = ["CartpoleSwingup", "--environments", "2", "--hidden-size", "8", "--epochs", "1", "--minibatches", "1", "--checkpoint-every", "1000"]
+    arguments = ["train", *small, "--rollout-length", "50", "--steps", "100_000", "--out", str(tmp_path / "run")]
+    limited = ["bash", "-c", 'ulimit -f 60 && exec "$@"', "bash", sys.executable, "-m", "costate.cli", *arguments]
+    # Without the compilation cache of the tests, whose files would not fit either.
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    result = subprocess.run(limited, capture_output=True, text=True, timeout=300, env=environment)
+    assert result.returncode == 1, result.stdout
+    assert result.stderr.startswith(f"error: Could not write {tmp_path / 'run'}")
+    assert "Traceback" not in result.stderr
+    assert folders(tmp_path / "run" / "checkpoints")
+
+
+def test_a_reader_that_goes_away_stops_the_run_which_is_saved(tmp_path):
+    path = tmp_path / "run"
+    command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "400_000", "--out", str(path), "--checkpoint-every", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(path / "metrics.jsonl", 1, process)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert "Traceback" not in process.stderr.read()
+    assert 0 < int(folders(path / "checkpoints")[-1].name.removeprefix("step_")) < 400_000
+
+
 def test_resume_with_another_setting_names_the_field(whole, capsys):
     assert main(["train", "--resume", str(whole[0]), "--costate-coef", "0.1"]) == 1
     assert "ppo.costate_coef: 0.05 → 0.1" in capsys.readouterr().err
     assert main(["train", "WalkerStand", "--resume", str(whole[0])]) == 1
     assert "task: 'CartpoleSwingup' → 'WalkerStand'" in capsys.readouterr().err
+    assert main(["train", "--resume", str(whole[0]), "--core", "ctrnn"]) == 1
+    assert "policy.core.name: 'gru' → 'ctrnn'" in capsys.readouterr().err
+    assert main(["train", "--resume", str(whole[0]), "--readout", "tanh"]) == 1
+    assert "policy.readout.name: 'quadratic' → 'tanh'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [["--preset", "gru"], ["--out", "elsewhere"], ["--overwrite"]])
+def test_flags_that_mean_nothing_to_a_resumed_run_are_refused(whole, capsys, flag):
+    assert main(["train", "--resume", str(whole[0]), *flag]) == 1
+    assert f"{flag[0]} cannot be given with --resume" in capsys.readouterr().err
 
 
 def test_a_truncated_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(tmp_path, capsys):

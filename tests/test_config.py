@@ -6,7 +6,7 @@ import json
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json
+from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json, variant_name
 from costate.cores.ctrnn import CTRNNConfig
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
@@ -37,7 +37,9 @@ def test_defaults_are_the_papers_table():
 
 
 def test_authors_code_groups_every_choice_in_which_the_code_departs_from_the_text():
-    fields = {line.split(":")[0] for line in differing_fields(preset("nc-gru", "WalkerStand"), preset("authors-code", "WalkerStand"))}
+    fields = {
+        line.split(":")[0] for line in differing_fields(to_json(preset("nc-gru", "WalkerStand")), to_json(preset("authors-code", "WalkerStand")))
+    }
     assert fields == {
         "policy.core.name",
         "policy.core.initialisation",
@@ -67,7 +69,7 @@ def test_a_cycle_holds_at_least_one_whole_episode(length, cycle):
 
 def test_differing_fields_names_them_with_both_values():
     left, right = RunConfig("WalkerStand"), RunConfig("WalkerStand", seed=3, ppo=PPOConfig(costate_coef=0.1))
-    assert differing_fields(left, right) == ("ppo.costate_coef: 0.05 → 0.1", "seed: 0 → 3")
+    assert differing_fields(to_json(left), to_json(right)) == ("ppo.costate_coef: 0.05 → 0.1", "seed: 0 → 3")
 
 
 @pytest.mark.parametrize(
@@ -107,3 +109,14 @@ def test_broken_json_is_refused_with_the_place(change, message):
 def test_unknown_preset_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match=r"Unknown preset 'ncgru'. Did you mean nc-gru"):
         preset("ncgru", "WalkerStand")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_recognised_whatever_its_seed_and_budget(name):
+    assert variant_name(dataclasses.replace(preset(name, "CheetahRun"), seed=4, steps=64_000)) == name
+
+
+def test_a_variant_that_is_no_preset_gets_a_name_that_other_variants_do_not_have():
+    weights = [variant_name(RunConfig("WalkerStand", ppo=PPOConfig(costate_coef=c))) for c in (0.01, 0.1)]
+    assert weights[0] != weights[1]
+    assert all(name.startswith("nc-gru-") for name in weights)

@@ -41,12 +41,12 @@ def test_plain_lines_come_at_intervals_and_always_at_the_end(capsys):
 
 def test_the_live_bar_shows_steps_return_loss_speed_and_time_left():
     screen = io.StringIO()
-    reporter = LiveReporter(Console(file=screen, force_terminal=True, width=160))
+    reporter = LiveReporter(Console(file=screen, force_terminal=True, width=80))
     reporter.say("compiled in 5.0 s")
     reporter.progress(progression())
     reporter.close()
     shown = screen.getvalue()
-    for text in ("compiling", "compiled in 5.0 s", "0.64/1.00 M steps", "return 123", "co-state loss 0.457", "12,346 steps/s", "1:02:05 left"):
+    for text in ("compiling", "compiled in 5.0 s", "0.6/1.0M", "return 123", "co-state 0.46", "12,346 steps/s", "1:02:05 left"):
         assert text in shown
 
 

@@ -286,7 +286,18 @@ def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, m
         check_divisible(rollout, ppo)
 
 
-@pytest.mark.parametrize("setting", [{"epochs": 0}, {"discount": 1.5}, {"costate_coef": -0.1}, {"learning_rate": 0.0}, {"bptt_length": 0}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"epochs": 0},
+        {"discount": 1.5},
+        {"costate_coef": -0.1},
+        {"learning_rate": 0.0},
+        {"bptt_length": 0},
+        {"costate_coef": float("nan")},
+        {"value_coef": float("inf")},
+    ],
+)
 def test_impossible_settings_are_refused_by_name(setting):
     with pytest.raises(ConfigError, match=next(iter(setting))):
         PPOConfig(**setting)

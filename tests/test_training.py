@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate._errors import CostateError, DivergedError, RunDirectoryError, StorageError
+from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression
@@ -153,7 +153,7 @@ def test_a_config_that_was_edited_is_noticed(tmp_path, small_config):
     run = train(dataclasses.replace(small_config, steps=4000), tmp_path / "run").run
     file = run.path / "config.json"
     file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(RunDirectoryError, match=r"config.json was altered"):
+    with pytest.raises(ConfigError, match=r"Changed: seed: 0 → 1. Undo the change in config.json"):
         resume(run.path)
 
 

@@ -12,13 +12,15 @@ from costate._errors import StorageError
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
     """Replace ``path`` by ``content``, or leave it as it was."""
 
-    def write(temporary: pathlib.Path) -> None:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    replace_atomically(path, lambda temporary: write_through(temporary, content))
 
-    replace_atomically(path, write)
+
+def write_through(path: pathlib.Path, content: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def replace_atomically(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
@@ -26,12 +28,15 @@ def replace_atomically(path: pathlib.Path, write: Callable[[pathlib.Path], None]
     temporary = path.with_name(f".{path.name}.partial")
     with explained_errors(path):
         try:
-            _remove(temporary)
+            remove(temporary)
             write(temporary)
+            if path.is_dir():
+                # A folder cannot be renamed onto another; the old one goes only now that the new one is whole.
+                remove(path)
             os.replace(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):
-                _remove(temporary)
+            with contextlib.suppress(OSError, StorageError):
+                remove(temporary)
             raise
 
 
@@ -41,17 +46,21 @@ def explained_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        with contextlib.suppress(OSError):
-            free = shutil.disk_usage(path.parent).free / 2**20
-            raise StorageError(
-                f"Could not write {path}: {error.strerror or error}. {free:.0f} MiB are free there. Nothing that was written before is lost. "
-                "Free some space or fix the permissions, then continue with `costate train --resume RUN`."
-            ) from error
-        raise StorageError(f"Could not write {path}: {error.strerror or error}.") from error
+        raise StorageError(
+            f"Could not write {path}: {error.strerror or error}.{_free_space(path)} What was written before is kept. "
+            "Free some space or fix the permissions and do the same again; a training run continues with `costate train --resume`."
+        ) from error
 
 
-def _remove(path: pathlib.Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif path.exists():
-        path.unlink()
+def _free_space(path: pathlib.Path) -> str:
+    existing = next((parent for parent in path.absolute().parents if parent.exists()), None)
+    return f" {shutil.disk_usage(existing).free // 2**20} MiB are free there." if existing else ""
+
+
+def remove(path: pathlib.Path) -> None:
+    """Delete a file or a folder, if it is there."""
+    with explained_errors(path):
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.exists():
+            path.unlink()

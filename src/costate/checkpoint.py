@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import shutil
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from costate._errors import CheckpointError
-from costate._files import replace_atomically, write_atomically
+from costate._errors import CheckpointError, ConfigError
+from costate._files import remove, replace_atomically, write_through
+from costate.config import RunConfig, differing_fields, to_json
 
 KEPT = 3
 FORMAT = 1
@@ -33,7 +33,8 @@ class Checkpoint:
 
     iteration: int
     env_steps: int
-    config_hash: str
+    config: dict[str, Any]
+    """What the run computes, as JSON, so that a changed config is noticed."""
     restarts: tuple[int, ...]
     """Episodes started so far in each environment, which is what a simulator that cannot be rewound needs to be brought back."""
 
@@ -52,14 +53,12 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any) -> pathlib
 
     def write(temporary: pathlib.Path) -> None:
         temporary.mkdir(parents=True)
-        write_atomically(temporary / STATE_FILE, content)
-        write_atomically(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
+        write_through(temporary / STATE_FILE, content)
+        write_through(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
 
-    if folder.exists():
-        shutil.rmtree(folder)
     replace_atomically(folder, write)
     for old in folders(directory)[:-KEPT]:
-        shutil.rmtree(old)
+        remove(old)
     return folder
 
 
@@ -68,9 +67,15 @@ def folders(directory: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in directory.glob("step_*") if path.is_dir())
 
 
-def load(folder: pathlib.Path, template: State) -> tuple[Checkpoint, State]:
-    """Read one checkpoint into the structure of ``template``; anything truncated or altered is an error that names the file."""
+def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Checkpoint, State]:
+    """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file."""
     record = _read_record(folder / RECORD_FILE)
+    changed = differing_fields(record["config"], to_json(config))
+    if changed:
+        raise ConfigError(
+            f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "
+            "or start a new run with --out."
+        )
     try:
         content = (folder / STATE_FILE).read_bytes()
     except OSError as error:
@@ -81,12 +86,12 @@ def load(folder: pathlib.Path, template: State) -> tuple[Checkpoint, State]:
     return Checkpoint(**record | {"restarts": tuple(record["restarts"])}), state
 
 
-def load_latest(directory: pathlib.Path, template: State, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+def load_latest(directory: pathlib.Path, config: RunConfig, template: State, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
     """The newest checkpoint that can be read; says through ``warn`` which ones could not."""
     failures = []
     for folder in reversed(folders(directory)):
         try:
-            loaded = load(folder, template)
+            loaded = load(folder, config, template)
         except CheckpointError as error:
             failures.append(str(error))
             continue

@@ -1,6 +1,7 @@
 """The command line: ``costate train | evaluate | tasks``."""
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import os
@@ -13,7 +14,7 @@ import tyro
 
 from costate._errors import ConfigError, CostateError
 from costate._registry import nearest
-from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset
+from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
 from costate.cores import CORES
 from costate.envs.sensors import BlackoutConfig
 from costate.envs.tasks import TASKS
@@ -25,6 +26,7 @@ from costate.run_directory import open_run
 
 # What a shell reports for a program that Ctrl-C ended.
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
@@ -47,7 +49,7 @@ class TrainArguments:
     steps: int | None = None
     """Environment steps; None for the task's budget in the paper."""
     out: pathlib.Path | None = None
-    """Folder of the run; None for runs/TASK/PRESET/seed-SEED."""
+    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED."""
     resume: pathlib.Path | None = None
     """Folder of a run to continue, instead of starting a new one."""
     overwrite: bool = False
@@ -88,12 +90,14 @@ def train_command(arguments: list[str]) -> int:
 
     parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
     if parsed.resume is not None:
-        _check_unchanged(parsed.resume, parsed)
-        outcome = resume(parsed.resume, reporter=reporter_for_stdout())
+        _check_unchanged(parsed.resume, parsed, arguments)
+        with contextlib.closing(reporter_for_stdout()) as reporter:
+            outcome = resume(parsed.resume, reporter=reporter)
     else:
         config = _run_config(parsed)
-        out = parsed.out or pathlib.Path("runs") / config.task / parsed.preset / f"seed-{config.seed}"
-        outcome = train(config, out, overwrite=parsed.overwrite, reporter=reporter_for_stdout())
+        out = parsed.out or pathlib.Path("runs") / config.task / variant_name(config) / f"seed-{config.seed}"
+        with contextlib.closing(reporter_for_stdout()) as reporter:
+            outcome = train(config, out, overwrite=parsed.overwrite, reporter=reporter)
     run = outcome.run
     if not outcome.finished:
         print(f"stopped and saved; continue with: costate train --resume {run.path}")
@@ -108,7 +112,9 @@ def evaluate_command(arguments: list[str]) -> int:
 
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
     print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
-    result, path = evaluate(parsed.run, dropout=parsed.dropout, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step)
+    result, path = evaluate(
+        parsed.run, dropout=parsed.dropout, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, warn=lambda text: print(f"warning: {text}")
+    )
     low, high = result.quartiles
     print(f"{result.task} at {result.dropout:.0%} blackout, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
     print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
@@ -142,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped at once; the last checkpoint is kept", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (`costate tasks | head`); that is not a failure.
+        # The reader of our output went away (`costate tasks | head`). Python must not try to flush what is left at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return BROKEN_PIPE
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -215,9 +221,20 @@ def _run_config(arguments: TrainArguments) -> RunConfig:
     )
 
 
-def _check_unchanged(run: pathlib.Path, arguments: TrainArguments) -> None:
+def _check_unchanged(run: pathlib.Path, parsed: TrainArguments, arguments: list[str]) -> None:
     """A resumed run keeps its config: anything else would not continue the same curve."""
-    changed = differing_fields(open_run(run).config, _run_config(arguments))
+    flags = {argument.split("=")[0] for argument in arguments}
+    meaningless = sorted(flags & {"--preset", "--out", "--overwrite"})
+    if meaningless:
+        raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
+    # A core or readout of another name stands for its default settings.
+    policy = parsed.policy
+    if CORES[parsed.core] is not type(policy.core):
+        policy = dataclasses.replace(policy, core=CORES[parsed.core]())
+    if READOUTS[parsed.readout] is not type(policy.readout):
+        policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
+    wanted = _run_config(dataclasses.replace(parsed, policy=policy))
+    changed = differing_fields(to_json(open_run(run).config), to_json(wanted))
     if changed:
         raise ConfigError(
             f"{run} cannot be resumed with another config. Changed: {'; '.join(changed)}. Leave these flags out, or start a new run with --out."

@@ -38,8 +38,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         TASKS[self.task]  # an unknown task is the first thing to say
         check_divisible(self.rollout, self.ppo)
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed is {self.seed}, but seeds are whole numbers from 0 to {2**32 - 1}.")
+        check_seed(self.seed)
         if self.checkpoint_every < 1:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
         if self.total_steps < self.rollout.steps_per_iteration:
@@ -69,6 +68,11 @@ class RunConfig:
         With the paper's 1000 steps per iteration this is 1, so that every iteration is one episode of each environment, as in Algorithm 1.
         """
         return -(-self.task_record.episode_steps // self.rollout.rollout_length)
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed is {seed}, but seeds are whole numbers from 0 to {2**32 - 1}.")
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
@@ -128,9 +132,9 @@ def config_hash(config: RunConfig) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def differing_fields(left: RunConfig, right: RunConfig) -> tuple[str, ...]:
-    """Names of the fields in which two configs differ, with both values."""
-    flat_left, flat_right = _flatten(to_json(left)), _flatten(to_json(right))
+def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the fields in which two configs, as JSON, differ, with both values."""
+    flat_left, flat_right = _flatten(left), _flatten(right)
     names = sorted(flat_left.keys() | flat_right.keys())
     return tuple(f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name))
 
@@ -144,6 +148,16 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+def variant_name(config: RunConfig) -> str:
+    """The preset that a config is, whatever its task, seed and budget; else a name of its own."""
+    for name in PRESETS:
+        if dataclasses.replace(preset(name, config.task), seed=config.seed, steps=config.steps, checkpoint_every=config.checkpoint_every) == config:
+            return name
+    plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
+    prefix = "nc-" if config.ppo.costate_coef > 0.0 else ""
+    return f"{prefix}{CORES.name_of(type(config.policy.core))}-{config_hash(plain)[:6]}"
 
 
 def preset(name: str, task: str) -> RunConfig:

@@ -83,7 +83,7 @@ class LiveReporter(AbstractReporter):
 
     def __init__(self, console: Console | None = None) -> None:
         self._progress = Progress(
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=10),
             TextColumn("{task.fields[status]}"),
             console=console,
             # Redrawn by hand after every iteration: a thread that redraws would take time from the physics.
@@ -120,9 +120,10 @@ def plain_line(progression: Progression) -> str:
 
 def live_status(progression: Progression) -> str:
     row = progression.row
-    steps = f"{row['env_steps'] / 1e6:.2f}/{progression.total_steps / 1e6:.2f} M steps"
-    numbers = f"return {_number(row['training/episode_reward'], '.0f')}  co-state loss {_number(row['losses/costate'], '.3f')}"
-    return f"{steps}  {numbers}  {row['training/sps']:,.0f} steps/s  {duration(progression.seconds_left)} left"
+    # Short enough for a terminal of 80 columns.
+    steps = f"{row['env_steps'] / 1e6:.1f}/{progression.total_steps / 1e6:.1f}M"
+    numbers = f"return {_number(row['training/episode_reward'], '.0f')} co-state {_number(row['losses/costate'], '.2f')}"
+    return f"{steps} {numbers} {row['training/sps']:,.0f} steps/s {duration(progression.seconds_left)} left"
 
 
 def _number(value: float, spec: str) -> str:

@@ -5,6 +5,8 @@ import functools
 import json
 import pathlib
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._types import Array, Float, Key
 from costate.checkpoint import Checkpoint, folders, load, load_latest
+from costate.config import check_seed
 from costate.cores import initial_hidden
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
@@ -59,7 +62,13 @@ class Evaluation:
 
 
 def evaluate(
-    run: Run | str | pathlib.Path, *, dropout: float | None = None, episodes: int = 100, seed: int = 0, step: int | None = None
+    run: Run | str | pathlib.Path,
+    *,
+    dropout: float | None = None,
+    episodes: int = 100,
+    seed: int = 0,
+    step: int | None = None,
+    warn: Callable[[str], None] = warnings.warn,
 ) -> tuple[Evaluation, pathlib.Path]:
     """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
 
@@ -69,9 +78,8 @@ def evaluate(
     sensors = run.config.sensors if dropout is None else BlackoutConfig(dropout)
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
-    if seed < 0:
-        raise ConfigError(f"seed is {seed}, but seeds are whole numbers from 0.")
-    checkpoint, state = _load(run, step)
+    check_seed(seed)
+    checkpoint, state = _load(run, step, warn)
     returns = play(run, state, sensors, episodes, seed)
     result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns))
     return result, _write(run, result)
@@ -118,21 +126,22 @@ def first_returns(
     return total
 
 
-def _load(run: Run, step: int | None) -> tuple[Checkpoint, TrainState]:
+def _load(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, TrainState]:
     template = fresh_state(run.config)
     if step is None:
-        return load_latest(run.checkpoints, template, lambda warning: print(f"warning: {warning}"))
+        return load_latest(run.checkpoints, run.config, template, warn)
     available = {int(folder.name.removeprefix("step_")): folder for folder in folders(run.checkpoints)}
     if step not in available:
         raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
-    return load(available[step], template)
+    return load(available[step], run.config, template)
 
 
 def _write(run: Run, result: Evaluation) -> pathlib.Path:
     low, high = result.quartiles
     summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
     document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    path = run.evaluations / f"step_{result.env_steps:012d}_dropout_{result.dropout:g}_seed_{result.seed}.json"
+    name = f"step_{result.env_steps:012d}_dropout_{result.dropout:g}_episodes_{len(result.returns)}_seed_{result.seed}.json"
+    path = run.evaluations / name
     with explained_errors(path):
         run.evaluations.mkdir(exist_ok=True)
     write_atomically(path, json.dumps(document, indent=1).encode())

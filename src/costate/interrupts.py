@@ -1,30 +1,49 @@
 """Ctrl-C as a request: the first one asks a run to save and stop, a second one stops it at once."""
 
 import contextlib
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
+
+NOTICE = b"\nStopping: finishing what is under way, then saving (Ctrl-C again to stop at once) ...\n"
+
+
+class StopRequest:
+    """Whether somebody has asked the run to stop."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
 
 
 @contextlib.contextmanager
-def stop_requests(on_request: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """While open, SIGINT and SIGTERM set a flag instead of ending the process; yields a function that reads it."""
-    requested = threading.Event()
+def stop_requests() -> Iterator[StopRequest]:
+    """While open, Ctrl-C, a polite kill and a closed terminal ask for a stop instead of ending the process."""
+    request = StopRequest()
 
-    def request(signum: int, frame: FrameType | None) -> None:
-        if requested.is_set():
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if request.asked:
             raise KeyboardInterrupt
-        requested.set()
-        on_request()
+        request.ask()
+        # Not print: the signal may have come in the middle of one.
+        with contextlib.suppress(OSError):
+            os.write(2, NOTICE)
 
     # Only the main thread may set handlers; elsewhere (a notebook's worker, a test) the caller's own handling stays.
     if threading.current_thread() is not threading.main_thread():
-        yield requested.is_set
+        yield request
         return
-    previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield requested.is_set
+        yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

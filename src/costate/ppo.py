@@ -1,6 +1,7 @@
 """Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): losses, one update, the state of training."""
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -57,6 +58,10 @@ class PPOConfig:
     """Bound of a scaled reward; None for no bound, as in the authors' code."""
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{field.name} is {value}, but it must be a finite number.")
         for name in ("epochs", "minibatches"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1. The paper uses 4.")

@@ -1,5 +1,6 @@
 """The host loop: runs the two compiled programs in turn, keeps the clock, writes the files."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -11,16 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from costate._errors import CostateError, DivergedError
+from costate._errors import DivergedError
 from costate._types import Array, Bool
 from costate.checkpoint import Checkpoint, folders, load_latest, save
-from costate.config import RunConfig, config_hash
+from costate.config import RunConfig, to_json
 from costate.console import AbstractReporter, Progression, SilentReporter
 from costate.cores import CORES
 from costate.curves import draw_learning_curve
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
-from costate.interrupts import stop_requests
+from costate.interrupts import StopRequest, stop_requests
 from costate.machine import describe_machine
 from costate.metrics_log import MetricsLog, Row
 from costate.policy import build_policy
@@ -44,7 +45,7 @@ def train(config: RunConfig, out: str | pathlib.Path, *, overwrite: bool = False
     reporter = reporter or SilentReporter()
     reporter.say(f"{describe(config)} → {run.path}")
     state = fresh_state(config)
-    start = Checkpoint(0, 0, config_hash(config), (0,) * config.rollout.environments)
+    start = Checkpoint(0, 0, to_json(config), (0,) * config.rollout.environments)
     save(run.checkpoints, start, state)
     return _train_from(run, start, state, reporter)
 
@@ -53,11 +54,8 @@ def resume(path: str | pathlib.Path, *, reporter: AbstractReporter | None = None
     """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped."""
     run = open_run(pathlib.Path(path))
     reporter = reporter or SilentReporter()
-    checkpoint, state = load_latest(run.checkpoints, fresh_state(run.config), lambda warning: reporter.say(f"warning: {warning}"))
-    if checkpoint.config_hash != config_hash(run.config):
-        raise CostateError(
-            f"The checkpoints in {run.path} belong to another config than {run.path / 'config.json'}. Restore the one they were made with."
-        )
+    template = fresh_state(run.config)
+    checkpoint, state = load_latest(run.checkpoints, run.config, template, lambda warning: reporter.say(f"warning: {warning}"))
     reporter.say(f"{describe(run.config)} → {run.path}, resumed at step {checkpoint.env_steps:,}")
     return _train_from(run, checkpoint, state, reporter)
 
@@ -90,7 +88,7 @@ class Programs:
     seconds: tuple[float, float]
 
 
-def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rollout_state: RolloutState | None) -> Programs:
+def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rollout_state: RolloutState) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
     started = time.perf_counter()
     rollout = functools.partial(collect, env, config.rollout, config.ppo.discount)
@@ -103,18 +101,16 @@ def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rol
 
 
 def _train_from(run: Run, start: Checkpoint, state: TrainState, reporter: AbstractReporter) -> Outcome:
-    env = make_env(run.config.task, run.config.rollout.environments, run.config.seed, run.config.sensors)
-    log = MetricsLog(run, start.iteration, start.env_steps)
-    try:
-        with stop_requests(
-            lambda: reporter.say("Stopping: finishing what is under way, then saving (Ctrl-C again to stop at once) …")
-        ) as asked_to_stop:
-            finished = _iterate(run, env, log, start, state, reporter, asked_to_stop)
-    finally:
-        log.close()
-        env.close()
-        reporter.close()
-    draw_learning_curve(run, describe(run.config))
+    config = run.config
+    with contextlib.ExitStack() as stack:
+        env = stack.enter_context(contextlib.closing(make_env(config.task, config.rollout.environments, config.seed, config.sensors)))
+        log = stack.enter_context(contextlib.closing(MetricsLog(run, start.iteration, start.env_steps)))
+        if start.iteration > 0:
+            # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
+            reporter.say("bringing the environments back to where they were …")
+            env.skip_resets(np.array(start.restarts))
+        stop = stack.enter_context(stop_requests())
+        finished = _iterate(run, env, log, start, state, reporter, stop)
     return Outcome(run, finished)
 
 
@@ -135,7 +131,7 @@ def _iterate(
     start: Checkpoint,
     state: TrainState,
     reporter: AbstractReporter,
-    asked_to_stop: Callable[[], bool],
+    stop: StopRequest,
 ) -> bool:
     """Iterations until the budget is used up or a stop is asked for; true if the budget is used up.
 
@@ -143,18 +139,19 @@ def _iterate(
     run is equal to an uninterrupted one.
     """
     config = run.config
-    env.skip_resets(np.array(start.restarts))
     position = _Position(start.iteration, np.array(start.restarts), state, None)
     programs, saved, seconds = None, start.iteration, 0.0
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
-        if between_cycles and asked_to_stop():
+        if between_cycles and stop.asked:
             break
         if between_cycles and position.iteration - saved >= config.checkpoint_every:
             _save(run, position)
             saved = position.iteration
-        position = _start_cycle(config, env, position)
+        if between_cycles:
+            position = _start_cycle(env, position)
         if programs is None:
+            assert position.rollout_state is not None, "a run starts between cycles"
             programs = compile_programs(config, env, position.state, position.rollout_state)
             reporter.say("compiled in {:.1f} s (rollout {:.1f} s, update {:.1f} s)".format(sum(programs.seconds), *programs.seconds))
         position, row = _advance(config, programs, position)
@@ -162,16 +159,18 @@ def _iterate(
         log.write(row)
         seconds += row["time/collect"] + row["time/update"]
         left = seconds / (position.iteration - start.iteration) * (config.iterations - position.iteration)
-        reporter.progress(Progression(row, config.iterations * config.rollout.steps_per_iteration, left))
+        try:
+            reporter.progress(Progression(row, config.iterations * config.rollout.steps_per_iteration, left))
+        except OSError:
+            # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
+            stop.ask()
     if position.iteration != saved:
         _save(run, position)
     return position.iteration == config.iterations
 
 
-def _start_cycle(config: RunConfig, env: AbstractEnv, position: _Position) -> _Position:
-    """A new episode in every environment, where a cycle begins."""
-    if position.iteration % config.cycle:
-        return position
+def _start_cycle(env: AbstractEnv, position: _Position) -> _Position:
+    """A new episode in every environment."""
     rollout_state = begin(env, position.state.policy, iteration_keys(position.state.key).reset)
     return dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
 
@@ -202,8 +201,9 @@ def _advance(config: RunConfig, programs: Programs, position: _Position) -> tupl
 
 def _save(run: Run, position: _Position) -> None:
     env_steps = position.iteration * run.config.rollout.steps_per_iteration
-    checkpoint = Checkpoint(position.iteration, env_steps, config_hash(run.config), tuple(map(int, position.restarts)))
+    checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, position.restarts)))
     save(run.checkpoints, checkpoint, position.state)
+    draw_learning_curve(run, describe(run.config))
 
 
 def restarts_within(is_first: Bool[Array, "T B"], is_first_after: Bool[Array, " B"]) -> np.ndarray:

@@ -66,8 +66,8 @@ class EnvPoolEnv(AbstractEnv):
         return state, TimeStep(observation, reward, discount, is_first, timestep.step_type == LAST)
 
     def skip_resets(self, counts: np.ndarray) -> None:
-        for done in range(int(counts.max(initial=0))):
-            self._pool.reset(np.flatnonzero(counts > done).astype(np.int32))
+        for started in range(int(counts.max(initial=0))):
+            self._pool.reset(np.flatnonzero(counts > started).astype(np.int32))
 
     def close(self) -> None:
         self._pool.close()

@@ -5,10 +5,10 @@ from costate.envs.sensors import BlackoutConfig, BlackoutEnv
 from costate.envs.tasks import TASKS
 
 
-def make_env(task: str, batch_size: int, seed: int, sensors: BlackoutConfig, threads: int | None = None) -> AbstractEnv:
-    """``batch_size`` environments of ``task``; ``threads`` defaults to every core this process may use."""
+def make_env(task: str, batch_size: int, seed: int, sensors: BlackoutConfig) -> AbstractEnv:
+    """``batch_size`` environments of ``task``."""
     record = TASKS[task]
     # Imported here, because loading the engine takes a second that `costate --help` should not.
     from costate.envs.engine_envpool import EnvPoolEnv
 
-    return BlackoutEnv(EnvPoolEnv(record, batch_size, seed, threads), sensors)
+    return BlackoutEnv(EnvPoolEnv(record, batch_size, seed), sensors)
