@@ -9,7 +9,7 @@ import pytest
 
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
-from costate.config import RunConfig
+from costate.config import PRESETS, preset
 from costate.console import AbstractReporter, Progression
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
@@ -176,5 +176,19 @@ def test_restarts_are_counted_once():
     np.testing.assert_array_equal(restarts_within(is_first, jnp.array([True, False])), [2, 0])
 
 
-def test_every_config_of_the_paper_builds(small_config):
-    assert RunConfig("WalkerStand").iterations == 1875
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("bptt_length", [None, 25])
+def test_every_preset_trains_with_and_without_truncation(tmp_path, name, bptt_length):
+    config = preset(name, "FingerTurnHard")
+    config = dataclasses.replace(
+        config,
+        steps=400,
+        policy=dataclasses.replace(config.policy, hidden_size=8),
+        rollout=dataclasses.replace(config.rollout, environments=2, rollout_length=100),
+        ppo=dataclasses.replace(config.ppo, epochs=1, minibatches=2, bptt_length=bptt_length),
+    )
+    rows = train(config, tmp_path / "run").run.read_metrics()
+    assert len(rows) == 2
+    assert 0.0 <= rows[-1]["losses/costate"] <= 2.0
+    # No episode of 1000 steps has ended, so there is no return to show.
+    assert "training/episode_reward" not in rows[-1]

@@ -14,7 +14,9 @@ RESET, UPDATE, CANDIDATE = 0, 1, 2
 
 
 class GRU(AbstractFastCore):
-    """The GRU whose reset gate acts on the memory before the recurrent product (Eq. 3.6, after Chung et al. 2014).
+    """The GRU whose reset gate acts on the memory before the recurrent product (Eq. 3.6).
+
+    The update gate z keeps the old memory where it is 1, as in most libraries; Chung et al. 2014 call 1 − z what is z here.
 
     r = σ(W_r ỹ + U_r h + b_r),   z = σ(W_z ỹ + U_z h + b_z)
     n = tanh(W_n ỹ + U_n (r ⊙ h) + b_n),   h' = (1 − z) ⊙ n + z ⊙ h
