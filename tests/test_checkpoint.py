@@ -1,5 +1,6 @@
 """Checkpoints: exact, verified, atomic."""
 
+import hashlib
 import json
 
 import equinox as eqx
@@ -90,6 +91,17 @@ def test_a_changed_config_is_refused_by_field_and_not_taken_for_damage(tmp_path)
     save_at(tmp_path, 20)
     with pytest.raises(ConfigError, match=r"Changed: seed: 0 → 7. Undo the change"):
         load_latest(tmp_path, RunConfig("WalkerStand", seed=7), state(), print)
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    save_at(tmp_path, 10)
+    path = folders(tmp_path)[0] / RECORD_FILE
+    record = json.loads(path.read_text())
+    del record["digest"], record["restarts"]
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(record | {"digest": digest}))
+    with pytest.raises(CheckpointError, match="written by another version of costate"):
+        load(folders(tmp_path)[0], CONFIG, state())
 
 
 def test_writing_the_same_step_again_replaces_it_whole(tmp_path):

@@ -147,6 +147,7 @@ def _read_record(path: pathlib.Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is truncated or was altered: it is not JSON.") from error
     if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
         raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
-    if record.pop("format") != FORMAT:
-        raise CheckpointError(f"{path} was written in another format than {FORMAT}, which this version of costate reads.")
+    known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
+    if record.pop("format", None) != FORMAT or record.keys() != known:
+        raise CheckpointError(f"{path} was written by another version of costate, in a form that this one does not read.")
     return record

@@ -27,6 +27,7 @@ class EnvPoolEnv(AbstractEnv):
         self.observation_size = task.observation_size
         self.action_size = task.action_size
         self.episode_steps = task.episode_steps
+        self._reward = task.reward
         self._fields = tuple(name for name, _ in task.observation)
         cores = os.cpu_count() or 1
         threads = min(threads or len(os.sched_getaffinity(0)), batch_size)
@@ -60,6 +61,8 @@ class EnvPoolEnv(AbstractEnv):
             observation = jnp.concatenate(columns, axis=1).astype(jnp.float32)
             reward = timestep.reward.astype(jnp.float32)
             discount = timestep.discount.astype(jnp.float32)
+        if self._reward is not None:
+            reward = self._reward(observation)
         is_first = timestep.step_type == FIRST
         # The reward of a first step is memory that EnvPool never wrote.
         reward = jnp.where(is_first, jnp.zeros_like(reward), reward)
