@@ -140,7 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        # While a vanished reader can still be answered below; at exit Python would complain instead.
+        sys.stdout.flush()
+        return code
     except CostateError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
