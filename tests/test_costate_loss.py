@@ -21,6 +21,7 @@ def test_target_equals_the_gradient_of_the_critic_by_brute_force(name):
         core, critic, features = jax.tree.map(lambda a: a.astype(jnp.float64), parts)
         hidden, is_first = jnp.ones((B, H)) * 0.3, jnp.zeros((T, B), bool).at[3, 0].set(True)
 
+        @jax.jit
         def values(features):
             return critic.value(unroll(core, features, hidden, is_first))
 

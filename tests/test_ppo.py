@@ -13,7 +13,7 @@ from costate._errors import ConfigError
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.envs.sensors import BlackoutConfig, BlackoutEnv
-from costate.policy import PolicyConfig, build_policy, unroll_policy
+from costate.policy import PolicyConfig, act, build_policy, unroll_policy
 from costate.ppo import (
     Batch,
     PPOConfig,
@@ -28,6 +28,7 @@ from costate.ppo import (
     total_loss,
     update,
 )
+from costate.readouts import Gaussian
 from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import empty_stats, merge
 
@@ -75,14 +76,9 @@ def test_first_importance_ratio_is_one():
         # rounding.
         wide_policy, wide = double((policy, batch))
         unrolled = unroll_policy(wide_policy, wide.rows.observation, wide.hidden, wide.rows.is_first)
-        stepwise = jnp.stack(
-            [
-                unroll_policy(
-                    wide_policy, wide.rows.observation[t : t + 1], trajectory.hidden[t].astype(jnp.float64), wide.rows.is_first[t : t + 1]
-                ).control.log_prob(wide.rows.action[t : t + 1])[0]
-                for t in range(20)
-            ]
-        )
+        hidden = trajectory.hidden.astype(jnp.float64)
+        means = jax.vmap(lambda y, h, first: act(wide_policy, y, h, first).control.mean)(wide.rows.observation, hidden, wide.rows.is_first)
+        stepwise = Gaussian(means, wide_policy.readout.log_std).log_prob(wide.rows.action)
         ratio = jnp.exp(unrolled.control.log_prob(wide.rows.action) - stepwise)
         # The stored hidden states are float32, which is what remains.
         np.testing.assert_allclose(ratio, np.ones((20, 8)), atol=1e-5)

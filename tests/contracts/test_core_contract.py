@@ -35,10 +35,11 @@ def test_unroll_equals_stepping_one_stream_at_a_time(name):
     core = build(name)
     features, hidden, is_first = sequence()
     hiddens = unroll(core, features, hidden, is_first)
+    step = jax.jit(lambda feature, hidden: core.step(feature, hidden))
     for b in range(B):
         h = hidden[b]
         for t in range(T):
-            h = core.step(features[t, b], jnp.zeros(H) if is_first[t, b] else h)
+            h = step(features[t, b], jnp.zeros(H) if is_first[t, b] else h)
             # float32 sums in another order.
             np.testing.assert_allclose(hiddens[t, b], h, atol=2e-6)
 
@@ -51,8 +52,8 @@ def test_unroll_equals_the_plain_scan_in_value_and_gradient(name):
         def loss(way, core, features, hidden):
             return (weights * jnp.sin(way(core, features, hidden, is_first))).sum()
 
-        fast = jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2))(core, features, hidden)
-        plain = jax.value_and_grad(lambda *a: loss(scan_unroll, *a), argnums=(0, 1, 2))(core, features, hidden)
+        fast = jax.jit(jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2)))(core, features, hidden)
+        plain = jax.jit(jax.value_and_grad(lambda *a: loss(scan_unroll, *a), argnums=(0, 1, 2)))(core, features, hidden)
         # Both are the same sums in float64, in another order.
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), fast, plain)
 
@@ -62,6 +63,7 @@ def test_gradient_equals_finite_differences(name):
         core, (features, hidden, is_first) = double((build(name), sequence()))
         weights = jax.random.normal(jax.random.key(4), (T, B, H), jnp.float64)
 
+        @jax.jit
         def loss(inputs):
             return (weights * unroll(inputs[0], inputs[1], inputs[2], is_first)).sum()
 
