@@ -130,9 +130,10 @@ def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
         unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
         parts = unroll_policy(frozen, batch.rows.observation, batch.hidden, batch.rows.is_first)
         value = jax.vmap(jax.vmap(jax.grad(lambda x, h: frozen.critic.value(frozen.core.step(x, h)))))
-        target = value(parts.features, parts.previous)
-        lengths = jnp.linalg.norm(unrolled.hiddens, axis=-1) * jnp.linalg.norm(target, axis=-1)
-        return ((1.0 - (unrolled.hiddens * target).sum(-1) / lengths) * batch.rows.weight).sum()
+        target = value(frozen.encoder.encode(batch.rows.observation), parts.memory.previous)
+        hiddens = unrolled.memory.hiddens
+        lengths = jnp.linalg.norm(hiddens, axis=-1) * jnp.linalg.norm(target, axis=-1)
+        return ((1.0 - (hiddens * target).sum(-1) / lengths) * batch.rows.weight).sum()
 
     with_loss = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.5))[0])(policy)
     without = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.0))[0])(policy)

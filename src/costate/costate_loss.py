@@ -4,27 +4,21 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-from costate.cores import AbstractCore
+from costate.cores import AbstractCore, Memory, feature_gradients
 from costate.critics import LinearCritic
 
 EPSILON = 1e-8
 
 
-def costate_targets(
-    core: AbstractCore, critic: LinearCritic, features: Float[Array, "T B F"], previous: Float[Array, "T B H"]
-) -> Float[Array, "T B F"]:
+def costate_targets(core: AbstractCore, critic: LinearCritic, memory: Memory) -> Float[Array, "T B F"]:
     """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t with h_t = core(ỹ_t, h_{t−1}) and h_{t−1} held fixed (Section 4.2).
 
-    The critic sees the observation only through the core's newest state, so the gradient passes through exactly one step of the core. That makes
-    it a product in bulk: no second pass through time.
+    The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t).
     """
-
-    def value(feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
-        return critic.value(core.step(feature, hidden))
-
-    gradient: Float[Array, "T B F"] = jax.vmap(jax.vmap(jax.grad(value)))(features, previous)
     # The critic is frozen here: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
-    return jax.lax.stop_gradient(gradient)
+    core, critic, memory = jax.lax.stop_gradient((core, critic, memory))
+    slopes: Float[Array, "T B H"] = jax.vmap(jax.vmap(jax.grad(critic.value)))(memory.hiddens)
+    return feature_gradients(core, memory, slopes)
 
 
 def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:

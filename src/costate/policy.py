@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key
-from costate.cores import AbstractCore, CoreConfig, previous_hidden, step_batch, unroll
+from costate.cores import AbstractCore, CoreConfig, Memory, read_sequence, step_batch
 from costate.cores.gru import GRUConfig
 from costate.critics import LinearCritic, linear_critic
 from costate.initialisation import orthogonal
@@ -47,11 +47,7 @@ class PolicyStep(eqx.Module):
 class Unrolled(eqx.Module):
     """What a sequence of observations does, kept as far as losses need it."""
 
-    features: Float[Array, "T B F"]
-    previous: Float[Array, "T B H"]
-    """The hidden state before each observation is read."""
-    hiddens: Float[Array, "T B H"]
-    """The hidden state after it."""
+    memory: Memory
     control: Gaussian
     value: Float[Array, "T B"]
 
@@ -66,10 +62,8 @@ def unroll_policy(
     policy: RecurrentActorCritic, observation: Float[Array, "T B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
 ) -> Unrolled:
     """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
-    features = policy.encoder.encode(observation)
-    hiddens = unroll(policy.core, features, hidden, is_first)
-    before = previous_hidden(hiddens, hidden, is_first)
-    return Unrolled(features, before, hiddens, distribution(policy.readout, hiddens), policy.critic.value(hiddens))
+    memory = read_sequence(policy.core, policy.encoder.encode(observation), hidden, is_first)
+    return Unrolled(memory, distribution(policy.readout, memory.hiddens), policy.critic.value(memory.hiddens))
 
 
 @dataclasses.dataclass(frozen=True)

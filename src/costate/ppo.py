@@ -253,8 +253,9 @@ def clipped_value_loss(value: Float[Array, "T S"], old: Float[Array, "T S"], tar
 
 def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"]) -> Float[Array, ""]:
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
-    target = costate_targets(policy.core, policy.critic, unrolled.features, unrolled.previous)
-    hidden = unrolled.hiddens if config.costate_hidden == "after" else unrolled.previous
+    memory = unrolled.memory
+    target = costate_targets(policy.core, policy.critic, memory)
+    hidden = memory.hiddens if config.costate_hidden == "after" else memory.previous
     return weighted_sum(costate_distance(hidden, target), weight)
 
 

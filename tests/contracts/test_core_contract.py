@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate.cores import CORES, AbstractCore, previous_hidden, scan_unroll, step_batch, unroll
+from costate.cores import CORES, AbstractCore, feature_gradients, read_sequence, scan_unroll, step_batch, unroll
 
 T, B, F, H = 12, 3, 5, 7
 pytestmark = pytest.mark.parametrize("name", CORES.names())
@@ -103,11 +103,25 @@ def test_the_past_before_a_start_gets_no_gradient(name):
 def test_previous_hidden_is_what_the_core_continued_from(name):
     core = build(name)
     features, hidden, is_first = sequence()
-    hiddens = unroll(core, features, hidden, is_first)
-    before = previous_hidden(hiddens, hidden, is_first)
-    again = jax.vmap(jax.vmap(core.step))(features, before)
-    np.testing.assert_allclose(again, hiddens, atol=2e-6)
-    np.testing.assert_array_equal(before[5, 1], np.zeros(H))
+    memory = read_sequence(core, features, hidden, is_first)
+    again = jax.vmap(jax.vmap(core.step))(features, memory.previous)
+    np.testing.assert_allclose(again, memory.hiddens, atol=2e-6)
+    np.testing.assert_array_equal(memory.previous[5, 1], np.zeros(H))
+
+
+def test_feature_gradients_equal_the_derivative_of_one_step(name):
+    """Against `step` differentiated by itself, for every step and stream, in float64: the tape must lose nothing."""
+    with jax.enable_x64(True):
+        core, (features, hidden, is_first) = double((build(name), sequence()))
+        cotangents = jax.random.normal(jax.random.key(5), (T, B, H), jnp.float64)
+        memory = read_sequence(core, features, hidden, is_first)
+        gradients = feature_gradients(core, memory, cotangents)
+        h = hidden
+        for t in range(T):
+            h = jnp.where(is_first[t][:, None], 0.0, h)
+            jacobian = jax.vmap(jax.jacobian(core.step))(features[t], h)
+            np.testing.assert_allclose(gradients[t], jnp.einsum("bh,bhf->bf", cotangents[t], jacobian), rtol=1e-11, atol=1e-12)
+            h = jax.vmap(core.step)(features[t], h)
 
 
 def test_a_batch_step_equals_single_steps(name):

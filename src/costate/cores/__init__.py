@@ -5,8 +5,11 @@ from costate.cores.base import CORES as CORES
 from costate.cores.base import AbstractCore as AbstractCore
 from costate.cores.base import AbstractFastCore as AbstractFastCore
 from costate.cores.base import CoreConfig as CoreConfig
+from costate.cores.base import Memory as Memory
+from costate.cores.base import feature_gradients as feature_gradients
 from costate.cores.base import initial_hidden as initial_hidden
 from costate.cores.base import previous_hidden as previous_hidden
+from costate.cores.base import read_sequence as read_sequence
 from costate.cores.base import scan_unroll as scan_unroll
 from costate.cores.base import step_batch as step_batch
 from costate.cores.base import unroll as unroll

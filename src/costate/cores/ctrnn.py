@@ -1,12 +1,23 @@
 """Continuous-time recurrent network: leaky integration with a learnable rate per unit (Appendix E.1)."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
-from costate.cores.base import CORES, AbstractFastCore, CoreConfig
+from costate.cores.base import (
+    CORES,
+    AbstractFastCore,
+    CoreConfig,
+    Memory,
+    as_rows,
+    forget_at_start,
+    previous_hidden,
+    sum_of_outer_products,
+    sum_of_rows,
+)
 from costate.initialisation import Initialisation, recurrent_matrix
 
 
@@ -26,52 +37,66 @@ class CTRNN(AbstractFastCore):
         n = jnp.tanh(feature @ self.input_weights + hidden @ self.recurrent_weights + self.bias)
         return hidden + jax.nn.sigmoid(self.log_alpha) * (n - hidden)
 
-    def fast_unroll(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
-        drive = features @ self.input_weights + self.bias[None, None]
-        keep = 1.0 - is_first[..., None].astype(features.dtype)
-        return _recur(self.recurrent_weights, jax.nn.sigmoid(self.log_alpha), drive, hidden, keep)
+    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+        weights = (self.input_weights, self.recurrent_weights, self.bias, jax.nn.sigmoid(self.log_alpha))
+        hiddens, n = _read(weights, features, hidden, is_first)
+        return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(n))
+
+    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+        """(α ⊙ (1 − n²) ⊙ c) W_inᵀ with n as it was."""
+        n = memory.tape
+        delta = jax.nn.sigmoid(self.log_alpha)[None, None] * (1.0 - n * n) * cotangents
+        return (as_rows(delta) @ self.input_weights.T).reshape(*n.shape[:2], -1)
+
+
+Weights = tuple[Float[Array, "F H"], Float[Array, "H H"], Float[Array, " H"], Float[Array, " H"]]
 
 
 @jax.custom_vjp
-def _recur(
-    U: Float[Array, "H H"], alpha: Float[Array, " H"], drive: Float[Array, "T B H"], hidden: Float[Array, "B H"], keep: Float[Array, "T B 1"]
-) -> Float[Array, "T B H"]:
-    """The recurrence once the input product is known; its reverse pass is Eq. 4.1 with tanh stored and ∂L/∂U formed after the loop."""
-    return _recur_forward(U, alpha, drive, hidden, keep)[0]
+def _read(
+    weights: Weights, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+) -> tuple[Float[Array, "T B H"], Float[Array, "T B H"]]:
+    """Hidden states h and activations n of a sequence; the reverse pass is Eq. 4.1 with n stored and all weight gradients formed after the loop.
+
+    The activations get no gradient.
+    """
+    return _read_forward(weights, features, hidden, is_first)[0]
 
 
-def _recur_forward(U: Array, alpha: Array, drive: Array, hidden: Array, keep: Array) -> tuple[Array, tuple[Array, ...]]:
+def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
+    W, U, b, alpha = weights
+    drive = (as_rows(features) @ W + b[None]).reshape(*is_first.shape, b.shape[-1])
+
     def advance(h: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        h = h * row[1]
+        h = forget_at_start(h, row[1])
         n = jnp.tanh(row[0] + h @ U)
         h = h + alpha[None] * (n - h)
         return h, (h, n)
 
-    _, (hiddens, n) = jax.lax.scan(advance, hidden, (drive, keep))
-    previous = jnp.concatenate([hidden[None], hiddens[:-1]]) * keep
-    return hiddens, (U, alpha, previous, keep, n)
+    _, (hiddens, n) = jax.lax.scan(advance, hidden, (drive, is_first))
+    return (hiddens, n), (weights, features, hidden, is_first, hiddens, n)
 
 
-def _recur_reverse(tape: tuple[Array, ...], cotangents: Array) -> tuple[Array, Array, Array, Array, None]:
-    U, alpha, previous, keep, n = tape
-    to_n = alpha[None, None] * (1.0 - n * n)
+def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Weights, Array, Array, None]:
+    (W, U, _, alpha), features, hidden, is_first, hiddens, n = tape
     # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as much.
     U_transposed = jax.lax.optimization_barrier(U.T)
 
     def retreat(delta: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
-        to_n, kept, cotangent = row
+        n, is_first, cotangent = row
         delta = delta + cotangent
-        d_n = delta * to_n
-        return (delta * (1.0 - alpha)[None] + d_n @ U_transposed) * kept, (d_n, delta)
+        d_n = delta * alpha[None] * (1.0 - n * n)
+        before = forget_at_start(delta * (1.0 - alpha)[None] + d_n @ U_transposed, is_first)
+        return before, (d_n, delta)
 
-    d_hidden, (d_n, deltas) = jax.lax.scan(retreat, jnp.zeros_like(previous[0]), (to_n, keep, cotangents), reverse=True)
-    width = U.shape[0]
-    d_U = previous.reshape(-1, width).T @ d_n.reshape(-1, width)
-    d_alpha = (deltas * (n - previous)).sum((0, 1))
-    return d_U, d_alpha, d_n, d_hidden, None
+    d_hidden, (d_n, deltas) = jax.lax.scan(retreat, jnp.zeros_like(hidden), (n, is_first, cotangents[0]), reverse=True)
+    previous = previous_hidden(hiddens, hidden, is_first)
+    d_alpha = sum_of_rows(deltas * (n - previous))
+    d_weights = (sum_of_outer_products(features, d_n), sum_of_outer_products(previous, d_n), sum_of_rows(d_n), d_alpha)
+    return d_weights, (as_rows(d_n) @ W.T).reshape(features.shape), d_hidden, None
 
 
-_recur.defvjp(_recur_forward, _recur_reverse)
+_read.defvjp(_read_forward, _read_reverse)
 
 
 @CORES.register("ctrnn")

@@ -1,12 +1,24 @@
 """Gated recurrent units, in the form of the paper's GRU equation and in the form most libraries ship."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
-from costate.cores.base import CORES, AbstractCore, AbstractFastCore, CoreConfig
+from costate.cores.base import (
+    CORES,
+    AbstractCore,
+    AbstractFastCore,
+    CoreConfig,
+    Memory,
+    as_rows,
+    forget_at_start,
+    previous_hidden,
+    sum_of_outer_products,
+    sum_of_rows,
+)
 from costate.initialisation import Initialisation, recurrent_matrix, uniform
 
 # Order of the three gates along the first axis of the weights.
@@ -37,76 +49,98 @@ class GRU(AbstractFastCore):
         n = jnp.tanh(feature @ W[CANDIDATE] + (r * hidden) @ U[CANDIDATE] + b[CANDIDATE])
         return n + z * (hidden - n)
 
-    def fast_unroll(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
-        W, b = self.input_weights, self.bias
-        # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
-        drives = tuple(features @ W[gate] + b[gate][None, None] for gate in (RESET, UPDATE, CANDIDATE))
-        keep = 1.0 - is_first[..., None].astype(features.dtype)
-        return _recur(self.recurrent_weights, drives, hidden, keep)
+    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+        hiddens, gates = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
+        return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(gates))
+
+    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+        """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""
+        h, (r, z, n) = memory.previous, memory.tape
+        W, U = self.input_weights, self.recurrent_weights
+        delta_z, delta_n = _into_update(h, z, n) * cotangents, _into_candidate(z, n) * cotangents
+        delta_r = (as_rows(delta_n) @ U[CANDIDATE].T).reshape(h.shape) * _into_reset(h, r)
+        gradients = as_rows(delta_r) @ W[RESET].T + as_rows(delta_z) @ W[UPDATE].T + as_rows(delta_n) @ W[CANDIDATE].T
+        return gradients.reshape(*h.shape[:2], -1)
 
 
-Drives = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"]]
+Weights = tuple[Float[Array, "3 F H"], Float[Array, "3 H H"], Float[Array, "3 H"]]
+Gates = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"]]
+
+
+def _into_reset(h: Float[Array, "*S H"], r: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
+    """∂(r ⊙ h) by the reset gate's pre-activation."""
+    return h * r * (1.0 - r)
+
+
+def _into_update(h: Float[Array, "*S H"], z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
+    """∂h' by the update gate's pre-activation."""
+    return (h - n) * z * (1.0 - z)
+
+
+def _into_candidate(z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
+    """∂h' by the candidate's pre-activation."""
+    return (1.0 - z) * (1.0 - n * n)
 
 
 @jax.custom_vjp
-def _recur(U: Float[Array, "3 H H"], drives: Drives, hidden: Float[Array, "B H"], keep: Float[Array, "T B 1"]) -> Float[Array, "T B H"]:
-    """The recurrence once the input products are known. Its reverse pass is Eq. 4.1 with the gates stored.
+def _read(
+    weights: Weights, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+) -> tuple[Float[Array, "T B H"], Gates]:
+    """Hidden states and gates of a sequence. Its reverse pass is Eq. 4.1 with the gates stored; the gates themselves get no gradient.
 
-    Differentiating the scan automatically would accumulate ∂L/∂U inside the loop, one small product per step; here the loop carries only δ and
-    ∂L/∂U is one large product afterwards.
+    Differentiating the scan automatically would accumulate ∂L/∂U inside the loop, one small product per step; here the loop carries only δ, and
+    every weight's gradient is one large product afterwards.
     """
-    return _recur_forward(U, drives, hidden, keep)[0]
+    return _read_forward(weights, features, hidden, is_first)[0]
 
 
-def _recur_forward(U: Array, drives: Drives, hidden: Array, keep: Array) -> tuple[Array, tuple[Array, ...]]:
+def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Gates], tuple[Any, ...]]:
+    W, U, b = weights
+    shape = (*is_first.shape, b.shape[-1])
+    # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
+    drives = tuple((as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE))
     # Taken apart outside of the loop, which would otherwise copy them in every step.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET], U[UPDATE], U[CANDIDATE]))
 
     def advance(h: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
-        drive_r, drive_z, drive_n, kept = row
-        h = h * kept
+        drive_r, drive_z, drive_n, is_first = row
+        h = forget_at_start(h, is_first)
         r = jax.nn.sigmoid(drive_r + h @ U_r)
         z = jax.nn.sigmoid(drive_z + h @ U_z)
         n = jnp.tanh(drive_n + (r * h) @ U_n)
         h = n + z * (h - n)
         return h, (h, r, z, n)
 
-    _, (hiddens, r, z, n) = jax.lax.scan(advance, hidden, (*drives, keep))
-    previous = jnp.concatenate([hidden[None], hiddens[:-1]]) * keep
-    return hiddens, (U, previous, keep, r, z, n)
+    _, (hiddens, r, z, n) = jax.lax.scan(advance, hidden, (*drives, is_first))
+    return (hiddens, (r, z, n)), (weights, features, hidden, is_first, hiddens, r, z, n)
 
 
-def _recur_reverse(tape: tuple[Array, ...], cotangents: Array) -> tuple[Array, Drives, Array, None]:
-    U, previous, keep, r, z, n = tape
-    # What each gate's pre-activation does to h', element by element, for all steps at once.
-    to_z = (previous - n) * z * (1.0 - z)
-    to_n = (1.0 - z) * (1.0 - n * n)
-    to_r = previous * r * (1.0 - r)
+def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tuple[Weights, Array, Array, None]:
+    (W, U, _), features, hidden, is_first, hiddens, r, z, n = tape
+    previous = previous_hidden(hiddens, hidden, is_first)
     # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice as much.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET].T, U[UPDATE].T, U[CANDIDATE].T))
 
     def retreat(delta: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
-        to_r, to_z, to_n, r, z, kept, cotangent = row
+        h, r, z, n, is_first, cotangent = row
         delta = delta + cotangent
-        d_z, d_n = delta * to_z, delta * to_n
+        # Derivatives of the gates are formed here, in cache, and not for all steps beforehand.
+        d_z, d_n = delta * _into_update(h, z, n), delta * _into_candidate(z, n)
         d_gated = d_n @ U_n
-        d_r = d_gated * to_r
+        d_r = d_gated * _into_reset(h, r)
         delta = delta * z + d_gated * r + d_z @ U_z + d_r @ U_r
-        return delta * kept, (d_r, d_z, d_n)
+        return forget_at_start(delta, is_first), (d_r, d_z, d_n)
 
-    start = jnp.zeros_like(previous[0])
-    d_hidden, drives = jax.lax.scan(retreat, start, (to_r, to_z, to_n, r, z, keep, cotangents), reverse=True)
-    d_r, d_z, d_n = drives
-    d_U = jnp.stack([_outer(previous, d_r), _outer(previous, d_z), _outer(r * previous, d_n)])
-    return d_U, (d_r, d_z, d_n), d_hidden, None
-
-
-def _outer(left: Float[Array, "T B H"], right: Float[Array, "T B K"]) -> Float[Array, "H K"]:
-    """Σ over time and streams of the outer products: one matrix product."""
-    return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
+    d_hidden, deltas = jax.lax.scan(retreat, jnp.zeros_like(hidden), (previous, r, z, n, is_first, cotangents[0]), reverse=True)
+    d_r, d_z, d_n = deltas
+    d_W = jnp.stack([sum_of_outer_products(features, delta) for delta in deltas])
+    d_U = jnp.stack([sum_of_outer_products(*pair) for pair in ((previous, d_r), (previous, d_z), (r * previous, d_n))])
+    d_b = jnp.stack([sum_of_rows(delta) for delta in deltas])
+    d_features = as_rows(d_r) @ W[RESET].T + as_rows(d_z) @ W[UPDATE].T + as_rows(d_n) @ W[CANDIDATE].T
+    return (d_W, d_U, d_b), d_features.reshape(features.shape), d_hidden, None
 
 
-_recur.defvjp(_recur_forward, _recur_reverse)
+_read.defvjp(_read_forward, _read_reverse)
 
 
 class ResetAfterGRU(AbstractCore):
