@@ -18,6 +18,8 @@ from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
 from costate.rollout import RolloutConfig
 
+# As the library does on a machine of two cores, before anything else starts JAX.
+jax.config.update("jax_num_cpu_devices", 2)
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

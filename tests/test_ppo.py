@@ -29,7 +29,7 @@ from costate.ppo import (
     update,
 )
 from costate.readouts import Gaussian
-from costate.rollout import RolloutConfig, begin, collect
+from costate.rollout import RolloutConfig, Trajectory, begin, collect
 from costate.running_stats import empty_stats, merge
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=20)
@@ -47,7 +47,7 @@ def experience():
     policy = jax.tree.map(lambda a: a + 0.2 * jax.random.normal(jax.random.key(a.size), a.shape), policy)
     stats = merge(empty_stats((1,)), jax.random.normal(jax.random.key(5), (50, 2, 1)), jnp.ones((50, 2), bool))
     start = begin(env, policy, jax.random.key(1))
-    run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99))
+    run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99, cut=1))
     state, _, _ = run(policy, stats, start, jax.random.key(2))
     # The second segment starts in the middle of episodes, with something in memory.
     hidden = state.hidden
@@ -56,9 +56,14 @@ def experience():
     return policy, stats, trajectory, final_value
 
 
+def cut_at(trajectory: Trajectory, length: int | None = None) -> Trajectory:
+    """The trajectory as a rollout hands it to a learner: hidden states only where streams are cut."""
+    return dataclasses.replace(trajectory, hidden=trajectory.hidden[:: length or ROLLOUT.rollout_length])
+
+
 def batch_of(config: PPOConfig) -> Batch:
     _, stats, trajectory, final_value = experience()
-    return make_batch(config, 10.0, stats, empty_stats(), trajectory, final_value)
+    return make_batch(config, 10.0, stats, empty_stats(), cut_at(trajectory, config.bptt_length), final_value)
 
 
 def test_segment_contains_starts_ends_and_ignored_actions():
@@ -98,7 +103,7 @@ def test_merging_statistics_before_the_update_would_be_noticed():
     """The test above has power: normalising with later statistics moves the ratio."""
     policy, stats, trajectory, final_value = experience()
     later = merge(stats, trajectory.observation, jnp.ones_like(trajectory.valid))
-    batch = make_batch(PPOConfig(), 10.0, later, empty_stats(), trajectory, final_value)
+    batch = make_batch(PPOConfig(), 10.0, later, empty_stats(), cut_at(trajectory), final_value)
     unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
     assert np.abs(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob) - 1.0).max() > 1e-3
 
@@ -238,7 +243,7 @@ def test_update_merges_both_statistics_and_counts_iterations():
     policy, _, trajectory, final_value = experience()
     config = PPOConfig(minibatches=2, epochs=1)
     state = initial_state(config, policy, jax.random.key(0), 1)
-    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value)
+    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, cut_at(trajectory), final_value)
     assert int(after.iteration) == 1
     data = np.asarray(trajectory.observation).reshape(-1)
     np.testing.assert_allclose([after.observation_stats.mean[0], after.observation_stats.variance[0]], [data.mean(), data.var()], rtol=1e-5)
@@ -265,8 +270,8 @@ def test_reported_gradient_norm_is_that_before_clipping():
     policy, stats, trajectory, final_value = experience()
     config = PPOConfig(minibatches=1, epochs=1, max_gradient_norm=1e-9)
     state = dataclasses.replace(initial_state(config, policy, jax.random.key(0), 1), observation_stats=stats)
-    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, trajectory, final_value)
-    batch = make_batch(config, 10.0, stats, merge(empty_stats(), trajectory.discounted_return, trajectory.valid), trajectory, final_value)
+    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, cut_at(trajectory), final_value)
+    batch = make_batch(config, 10.0, stats, merge(empty_stats(), trajectory.discounted_return, trajectory.valid), cut_at(trajectory), final_value)
     gradient = jax.grad(lambda p: total_loss(p, take_minibatch(batch, jnp.arange(8)), config)[0])(policy)
     np.testing.assert_allclose(metrics["losses/grad_norm"], optax.tree.norm(gradient), rtol=1e-4)
 

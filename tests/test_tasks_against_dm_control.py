@@ -162,7 +162,7 @@ def record(name: str) -> Recording:
     """Episodes of the engine, the same ones each time the tests are run."""
     task = TASKS[name]
     much = amount(task)
-    env = EnvPoolEnv(task, BATCH, SEED, threads=1)
+    env = EnvPoolEnv(task, BATCH, [SEED], threads=1)
     key = jax.random.key(SEED)
     rng = np.random.default_rng(SEED)
     low, high = env.action_low, env.action_high

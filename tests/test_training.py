@@ -173,7 +173,10 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path):
 def test_restarts_are_counted_once():
     # Stream 0 starts by itself at row 2 and again after the rollout; row 0 was counted when the rollout began. Stream 1 never does.
     is_first = jnp.array([[True, True], [False, False], [True, False]])
-    np.testing.assert_array_equal(restarts_within(is_first, jnp.array([True, False])), [2, 0])
+    np.testing.assert_array_equal(restarts_within(is_first[None], jnp.array([[True, False]])), [2, 0])
+    # With two seeds, one after the other.
+    both = restarts_within(jnp.stack([is_first, is_first[:, ::-1]]), jnp.array([[True, False], [False, True]]))
+    np.testing.assert_array_equal(both, [2, 0, 0, 2])
 
 
 @pytest.mark.parametrize(("name", "bptt_length"), [*((name, None) for name in PRESETS), ("nc-gru", 25)])

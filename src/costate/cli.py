@@ -1,9 +1,10 @@
-"""The command line: ``costate train | evaluate | tasks``."""
+"""The command line: ``costate train | evaluate | tasks | bench``."""
 
 import argparse
 import contextlib
 import dataclasses
 import importlib.metadata
+import json
 import os
 import pathlib
 import sys
@@ -22,7 +23,7 @@ from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
-from costate.run_directory import open_run
+from costate.run_directory import open_run, runs_in
 
 # What a shell reports for a program that Ctrl-C ended.
 INTERRUPTED = 130
@@ -46,12 +47,16 @@ class TrainArguments:
     """Control law that turns the hidden state into an action."""
     seed: int = 0
     """Seed of weights, noise, sensor faults and episodes."""
+    seeds: int = 1
+    """Train so many seeds together in one program, counted from --seed; each has a folder of its own."""
+    devices: int | None = None
+    """Devices that share the learner's work; None for all that can be used."""
     steps: int | None = None
     """Environment steps; None for the task's budget in the paper."""
     out: pathlib.Path | None = None
-    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED."""
+    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
     resume: pathlib.Path | None = None
-    """Folder of a run to continue, instead of starting a new one."""
+    """Folder of a run to continue, instead of starting a new one; or a folder of several seeds, to continue them together."""
     overwrite: bool = False
     """Delete the run that is already in the folder."""
     checkpoint_every: int = 20
@@ -79,6 +84,26 @@ class EvaluateArguments:
 
 
 @dataclasses.dataclass(frozen=True)
+class BenchArguments:
+    """Measure how fast this machine trains at the paper's configuration, and how fast it could. Leave it alone for the while."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand"
+    """Task to train on."""
+    preset: PresetName = "nc-gru"
+    """Variant of the paper."""
+    seeds: int = 1
+    """Seeds that train together."""
+    devices: int | None = None
+    """Devices that share the learner's work; None for all that can be used."""
+    repeats: int = 7
+    """Iterations, each followed by as many steps of the raw engine; medians are reported."""
+    starts: bool = True
+    """Whether to measure also how long a process takes to its first iteration, with an empty and with a full compilation cache."""
+    json: bool = False
+    """Print the numbers as JSON instead of a table."""
+
+
+@dataclasses.dataclass(frozen=True)
 class TasksArguments:
     """List the tasks with their sizes and training budgets."""
 
@@ -86,24 +111,36 @@ class TasksArguments:
 def train_command(arguments: list[str]) -> int:
     """Train a recurrent policy, or continue a run."""
     from costate.console import reporter_for_stdout
-    from costate.training import resume, train
+    from costate.training import resume_together, train_together
 
     parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
     if parsed.resume is not None:
         _check_unchanged(parsed.resume, parsed, arguments)
         with contextlib.closing(reporter_for_stdout()) as reporter:
-            outcome = resume(parsed.resume, reporter=reporter)
+            outcomes = resume_together(runs_in(parsed.resume), devices=parsed.devices, reporter=reporter)
+        where = parsed.resume
     else:
-        config = _run_config(parsed)
-        out = parsed.out or pathlib.Path("runs") / config.task / variant_name(config) / f"seed-{config.seed}"
+        configs = _seed_configs(_run_config(parsed), parsed.seeds)
+        folder = pathlib.Path("runs") / configs[0].task / variant_name(configs[0])
+        many = len(configs) > 1
+        where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
+        outs = [where / f"seed-{config.seed}" if many else where for config in configs]
         with contextlib.closing(reporter_for_stdout()) as reporter:
-            outcome = train(config, out, overwrite=parsed.overwrite, reporter=reporter)
-    run = outcome.run
-    if not outcome.finished:
-        print(f"stopped and saved; continue with: costate train --resume {run.path}")
+            outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, reporter=reporter)
+    if not all(outcome.finished for outcome in outcomes):
+        print(f"stopped and saved; continue with: costate train --resume {where}")
         return INTERRUPTED
-    print(f"done: {run.path} (metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}")
+    run = outcomes[0].run
+    folders = ", ".join(outcome.run.path.name for outcome in outcomes)
+    what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
+    print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
     return 0
+
+
+def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed.")
+    return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
 
 
 def evaluate_command(arguments: list[str]) -> int:
@@ -122,6 +159,20 @@ def evaluate_command(arguments: list[str]) -> int:
     return 0
 
 
+def bench_command(arguments: list[str]) -> int:
+    """Measure the speed of training, and the limit of the machine."""
+    from costate.benchmark import run_benchmark, table
+
+    parsed = tyro.cli(BenchArguments, prog="costate bench", args=arguments)
+    for name in ("seeds", "repeats"):
+        if getattr(parsed, name) < 1:
+            raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
+    TASKS[parsed.task]  # an unknown task is said before a minute has passed
+    result = run_benchmark(parsed.task, parsed.preset, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts)
+    print(json.dumps(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction}, indent=1) if parsed.json else table(result))
+    return 0
+
+
 def tasks_command(arguments: list[str]) -> int:
     """List the tasks with their sizes and training budgets."""
     tyro.cli(TasksArguments, prog="costate tasks", args=arguments)
@@ -133,7 +184,12 @@ def tasks_command(arguments: list[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"train": train_command, "evaluate": evaluate_command, "tasks": tasks_command}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "tasks": tasks_command,
+    "bench": bench_command,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -181,7 +237,7 @@ def _train_defaults(arguments: list[str]) -> TrainArguments:
         peek.add_argument(flag)
     chosen, _ = peek.parse_known_args(arguments)
     if chosen.resume is not None:
-        return _as_arguments(open_run(pathlib.Path(chosen.resume)).config, "nc-gru")
+        return _as_arguments(open_run(runs_in(pathlib.Path(chosen.resume))[0]).config, "nc-gru")
     # An unknown preset is left to the parser proper, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else "nc-gru"
     config = preset(name, next(iter(TASKS)).name)
@@ -227,7 +283,7 @@ def _run_config(arguments: TrainArguments) -> RunConfig:
 def _check_unchanged(run: pathlib.Path, parsed: TrainArguments, arguments: list[str]) -> None:
     """A resumed run keeps its config: anything else would not continue the same curve."""
     flags = {argument.split("=")[0] for argument in arguments}
-    meaningless = sorted(flags & {"--preset", "--out", "--overwrite"})
+    meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
     if meaningless:
         raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
     # A core or readout of another name stands for its default settings.
@@ -237,7 +293,7 @@ def _check_unchanged(run: pathlib.Path, parsed: TrainArguments, arguments: list[
     if READOUTS[parsed.readout] is not type(policy.readout):
         policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
     wanted = _run_config(dataclasses.replace(parsed, policy=policy))
-    changed = differing_fields(to_json(open_run(run).config), to_json(wanted))
+    changed = differing_fields(to_json(open_run(runs_in(run)[0]).config), to_json(wanted))
     if changed:
         raise ConfigError(
             f"{run} cannot be resumed with another config. Changed: {'; '.join(changed)}. Leave these flags out, or start a new run with --out."

@@ -3,10 +3,6 @@
 import io
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
 from costate._files import write_atomically
@@ -21,7 +17,11 @@ def draw_learning_curve(run: Run, title: str) -> None:
     rows = [row for row in run.read_metrics() if "training/episode_reward" in row]
     if not rows:
         return
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.4), layout="constrained")
+    # Imported here, because it takes as long as building the policy does. A figure of its own needs no screen and no global state.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     _curve(left, rows, "training/episode_reward", RETURN_COLOUR)
     left.set(ylabel="episode return", title="return under training blackouts")
     left.set_ylim(bottom=min(0.0, left.get_ylim()[0]))
@@ -31,7 +31,6 @@ def draw_learning_curve(run: Run, title: str) -> None:
     figure.suptitle(title)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    plt.close(figure)
     write_atomically(run.learning_curve, picture.getvalue())
 
 

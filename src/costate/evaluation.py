@@ -24,10 +24,11 @@ from costate.envs.factory import make_env
 from costate.envs.sensors import BlackoutConfig
 from costate.policy import RecurrentActorCritic, act
 from costate.ppo import TrainState
+from costate.programs import state_template
 from costate.rollout import clip_action
 from costate.run_directory import Run, open_run
 from costate.running_stats import RunningStats, normalise
-from costate.training import fresh_state
+from costate.startup import UNCACHEABLE, forget_uncacheable, prepare_jax
 
 # Pools larger than this take longer to build than they save in stepping.
 LARGEST_BATCH = 32
@@ -74,6 +75,7 @@ def evaluate(
 
     ``dropout`` defaults to the probability that the run was trained with.
     """
+    prepare_jax()
     run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
     sensors = run.config.sensors if dropout is None else BlackoutConfig(dropout)
     if episodes < 1:
@@ -89,8 +91,11 @@ def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, se
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
-    env = make_env(run.config.task, batch, seed + SEED_OFFSET, sensors)
-    program = jax.jit(functools.partial(first_returns, env, run.config.rollout.observation_clip))
+    env = make_env(run.config.task, batch, [seed + SEED_OFFSET], sensors)
+    player = functools.partial(first_returns, env, run.config.rollout.observation_clip)
+    # Named, because it contains the address of the simulator and must not be kept for other processes.
+    player.__name__ = UNCACHEABLE  # type: ignore[attr-defined]
+    program = jax.jit(player)
     try:
         parts = []
         for key in jax.random.split(jax.random.key(seed), rounds):
@@ -99,6 +104,7 @@ def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, se
             parts.append(np.asarray(program(state.policy, state.observation_stats, env_state, timestep, key_steps)))
     finally:
         env.close()
+        forget_uncacheable()
     return np.concatenate(parts)[:episodes]
 
 
@@ -127,7 +133,7 @@ def first_returns(
 
 
 def _load(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, TrainState]:
-    template = fresh_state(run.config)
+    template = state_template(run.config)
     if step is None:
         return load_latest(run.checkpoints, run.config, template, warn)
     available = {int(folder.name.removeprefix("step_")): folder for folder in folders(run.checkpoints)}

@@ -5,14 +5,32 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Float, Key
+from costate._types import Array, Float, Int, Key
 
 Initialisation = Literal["orthogonal", "uniform"]
 
 
 def orthogonal(key: Key[Array, ""], rows: int, columns: int, scale: float = 1.0) -> Float[Array, "rows columns"]:
-    """A matrix whose shorter side is orthonormal, times ``scale``."""
-    return jax.nn.initializers.orthogonal(scale)(key, (rows, columns), jnp.float32)
+    """A random matrix whose shorter side is orthonormal, times ``scale``; all such matrices are equally likely (Mezzadri 2007)."""
+    tall = orthonormal_columns(jax.random.normal(key, (max(rows, columns), min(rows, columns))))
+    return scale * (tall if rows >= columns else tall.T)
+
+
+def orthonormal_columns(matrix: Float[Array, "M N"]) -> Float[Array, "M N"]:
+    """Q of the factorisation matrix = QR with a positive diagonal of R, by Gram–Schmidt with every projection done twice.
+
+    LAPACK would do, but several of its factorisations inside one compiled program have been seen to wait for each other for ever on a CPU.
+    """
+
+    def add_column(j: Int[Array, ""], basis: Float[Array, "M N"]) -> Float[Array, "M N"]:
+        column = matrix[:, j]
+        # Once leaves rounding errors that grow with the condition number; twice is enough (Giraud et al. 2005).
+        for _ in range(2):
+            column = column - basis @ (column @ basis)
+        return basis.at[:, j].set(column / jnp.linalg.norm(column))
+
+    basis: Float[Array, "M N"] = jax.lax.fori_loop(0, matrix.shape[1], add_column, jnp.zeros_like(matrix))
+    return basis
 
 
 def uniform(key: Key[Array, ""], rows: int, columns: int, fan: int) -> Float[Array, "rows columns"]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,8 +16,10 @@ from costate.costate_loss import costate_distance, costate_targets
 from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
 from costate.rollout import RolloutConfig, Trajectory
 from costate.running_stats import RunningStats, empty_stats, merge, normalise, scale_reward
+from costate.sharding import ALONE, Shards
 
 Metrics = dict[str, Float[Array, ""]]
+SeedMetrics = dict[str, Float[Array, " N"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,12 @@ class PPOConfig:
                 raise ConfigError(f"{name} is {value}, but it must be positive.")
         if self.bptt_length is not None and self.bptt_length < 1:
             raise ConfigError(f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout.")
+
+
+def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:
+    """Sequences in a minibatch: environments, times the pieces that each is cut into."""
+    pieces = rollout.rollout_length // (ppo.bptt_length or rollout.rollout_length)
+    return rollout.environments * pieces // ppo.minibatches
 
 
 def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
@@ -219,25 +227,30 @@ def make_batch(
     return cut_streams(rows, trajectory.hidden, config.bptt_length)
 
 
-def cut_streams(rows: Rows, hidden: Float[Array, "T B H"], length: int | None) -> Batch:
+def cut_streams(rows: Rows, hidden: Float[Array, "P B H"], length: int | None) -> Batch:
     """Every stream cut into pieces of ``length`` steps, each starting from the hidden state that the rollout had there."""
-    steps, streams, width = hidden.shape
+    steps, streams = rows.weight.shape
     length = length or steps
 
     def cut(array: Array) -> Array:
         pieces = array.reshape(steps // length, length, streams, *array.shape[2:])
         return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *array.shape[2:])
 
-    return Batch(jax.tree.map(cut, rows), hidden[::length].reshape(-1, width))
+    return Batch(jax.tree.map(cut, rows), hidden.reshape(-1, hidden.shape[-1]))
 
 
-def take_minibatch(batch: Batch, streams: Int[Array, " M"]) -> Batch:
-    """Some of the streams, each with all of its steps; weights and advantages are normalised within them (Appendix E.2)."""
-    rows: Rows = jax.tree.map(lambda array: jnp.take(array, streams, axis=1), batch.rows)
-    weight = row_weights(rows.weight)
-    spread = jnp.sqrt(weighted_variance(rows.advantage, weight))
-    advantage = (rows.advantage - weighted_sum(rows.advantage, weight)) / (spread + 1e-8)
-    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage), batch.hidden[streams])
+def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALONE) -> Batch:
+    """This device's share of some of the streams, each with all of its steps.
+
+    Weights and advantages are normalised within the whole minibatch (Appendix E.2), whatever the number of devices.
+    """
+    weight = row_weights(batch.rows.weight[:, streams])
+    advantage = batch.rows.advantage[:, streams]
+    spread = jnp.sqrt(weighted_variance(advantage, weight))
+    advantage = (advantage - weighted_sum(advantage, weight)) / (spread + 1e-8)
+    own = shards.part(streams, axis=0)
+    rows: Rows = jax.tree.map(lambda array: jnp.take(array, own, axis=1), batch.rows)
+    return Batch(dataclasses.replace(rows, weight=shards.part(weight, axis=1), advantage=shards.part(advantage, axis=1)), batch.hidden[own])
 
 
 def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
@@ -259,8 +272,11 @@ def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unro
     return weighted_sum(costate_distance(hidden, target), weight)
 
 
-def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) -> tuple[Float[Array, ""], Metrics]:
-    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1)."""
+def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, shards: Shards = ALONE) -> tuple[Float[Array, ""], Metrics]:
+    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1), or one device's share of it.
+
+    The shares add up to the whole: row weights sum to 1 over all devices, and each counts its part of the entropy, which has no rows.
+    """
     rows = batch.rows
     unrolled = unroll_policy(policy, rows.observation, batch.hidden, rows.is_first)
     log_ratio = unrolled.control.log_prob(rows.action) - rows.log_prob
@@ -268,7 +284,7 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig) ->
 
     actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
     critic = weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, config.clip_epsilon), rows.weight)
-    entropy = unrolled.control.entropy()
+    entropy = unrolled.control.entropy() / shards.count
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
         costate = costate_term(config, policy, unrolled, rows.weight)
@@ -294,20 +310,23 @@ def optimise(
     optimiser_state: PyTree,
     batch: Batch,
     key: Key[Array, ""],
+    shards: Shards,
 ) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
-    """K epochs of minibatches over the streams; the metrics are means over the last epoch."""
+    """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
     streams = batch.hidden.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
-    def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Metrics]:
+    def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Any]:
         policy, optimiser_state = carry
-        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, take_minibatch(batch, streams), config)
+        own = take_minibatch(batch, streams, shards)
+        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, own, config, shards)
+        gradient = shards.total(gradient)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
-        metrics["losses/grad_norm"] = optax.tree.norm(gradient)
-        return (optax.apply_updates(policy, updates), optimiser_state), metrics
+        return (optax.apply_updates(policy, updates), optimiser_state), (metrics, optax.tree.norm(gradient))
 
     minibatches = order.reshape(config.epochs * config.minibatches, -1)
-    (policy, optimiser_state), metrics = jax.lax.scan(descend, (policy, optimiser_state), minibatches)
+    (policy, optimiser_state), (shares, gradient_norm) = jax.lax.scan(descend, (policy, optimiser_state), minibatches)
+    metrics = shards.total(shares) | {"losses/grad_norm": gradient_norm}
     return policy, optimiser_state, jax.tree.map(lambda m: m[-config.minibatches :].mean(), metrics)
 
 
@@ -318,19 +337,42 @@ def update(
     state: TrainState,
     trajectory: Trajectory,
     final_value: Float[Array, " B"],
+    shards: Shards = ALONE,
 ) -> tuple[TrainState, Metrics]:
-    """Everything between two rollouts, as one compiled program."""
+    """Everything between two rollouts of one seed. All shards hold the whole trajectory and end with the same state."""
     keys = iteration_keys(state.key)
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
     # them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
     batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value)
     optimiser = make_optimiser(config, iterations)
-    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update)
+    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update, shards)
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
     state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     return state, metrics | _value_metrics(batch.rows) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
+
+
+def update_seeds(
+    config: PPOConfig,
+    rollout: RolloutConfig,
+    iterations: int,
+    shards: Shards,
+    states: TrainState,
+    trajectories: Trajectory,
+    final_values: Float[Array, "N B"],
+) -> tuple[TrainState, SeedMetrics]:
+    """:func:`update` for every seed; seeds are the first axis of everything.
+
+    One after the other, because each alone already fills its device: vmapping would turn the products inside the recurrence into batched ones,
+    which XLA's CPU backend runs at a fraction of the speed.
+    """
+
+    def one(seed: tuple[TrainState, Trajectory, Float[Array, " B"]]) -> tuple[TrainState, Metrics]:
+        return update(config, rollout, iterations, *seed, shards)
+
+    updated: tuple[TrainState, SeedMetrics] = jax.lax.map(one, (states, trajectories, final_values))
+    return updated
 
 
 def _value_metrics(rows: Rows) -> Metrics:

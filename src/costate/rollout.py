@@ -1,15 +1,15 @@
 """Environment × policy → trajectory: one compiled program that holds the physics and the policy together."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
-from costate.cores import initial_hidden
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
@@ -43,14 +43,14 @@ class RolloutConfig:
 
 
 class RolloutState(eqx.Module):
-    """Where every stream stands between two iterations."""
+    """Where every stream stands between two iterations; with several seeds these are the first axis."""
 
     env_state: EnvState
     timestep: TimeStep
-    hidden: Float[Array, "B H"]
-    episode_return: Float[Array, " B"]
-    episode_length: Int[Array, " B"]
-    discounted_return: Float[Array, " B"]
+    hidden: Float[Array, "*N B H"]
+    episode_return: Float[Array, "*N B"]
+    episode_length: Int[Array, "*N B"]
+    discounted_return: Float[Array, "*N B"]
 
 
 class Trajectory(eqx.Module):
@@ -60,8 +60,8 @@ class Trajectory(eqx.Module):
     is_first: Bool[Array, "*T B"]
     valid: Bool[Array, "*T B"]
     """False where y_t is the last of its episode: the action is ignored there, so the row belongs in no loss."""
-    hidden: Float[Array, "*T B H"]
-    """The hidden state before y_t was read."""
+    hidden: Float[Array, "*P B H"]
+    """The hidden state before y_t was read; over time kept only where streams are cut for truncated BPTT, at least for the first step."""
     action: Float[Array, "*T B A"]
     """As sampled, before it was clipped to the bounds of the environment."""
     log_prob: Float[Array, "*T B"]
@@ -80,9 +80,62 @@ class Trajectory(eqx.Module):
 def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -> RolloutState:
     """Start a new episode in every environment, with nothing in memory (runs on the host)."""
     env_state, timestep = env.reset(key)
-    zeros = jnp.zeros(env.batch_size)
-    hidden = initial_hidden(policy.core, env.batch_size)
-    return RolloutState(env_state, timestep, hidden, zeros, jnp.zeros(env.batch_size, jnp.int32), zeros)
+    return _with_empty_memory(env_state, timestep, policy, (env.batch_size,))
+
+
+def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
+    """The same for every seed, with the seeds as the first axis."""
+    env_state, timestep = env.reset_seeds(keys)
+    return _with_empty_memory(env_state, timestep, policies, (keys.shape[0], env.batch_size))
+
+
+def _with_empty_memory(env_state: EnvState, timestep: TimeStep, policy: RecurrentActorCritic, streams: tuple[int, ...]) -> RolloutState:
+    # Made by NumPy, for the reason given in `first_step`.
+    empty = (np.zeros((*streams, policy.core.hidden_size), np.float32), np.zeros(streams, np.float32), np.zeros(streams, np.int32))
+    hidden, zeros, counts = jax.device_put(empty)
+    return RolloutState(env_state, timestep, hidden, zeros, counts, zeros)
+
+
+class Exploration(NamedTuple):
+    """The random numbers of a rollout, drawn before it starts: action noise, and the keys from which the environment draws its own."""
+
+    noise: Float[Array, "*T B A"]
+    env_keys: Key[Array, "*T"]
+
+
+def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exploration:
+    """Random numbers for T steps of one seed.
+
+    A program of its own: random numbers take longer to compile than the rest of a rollout, and a program without a simulator in it can be kept for
+    the next time.
+    """
+    keys = jax.random.split(key, config.rollout_length)
+    noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    noise = jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys)
+    return Exploration(noise, env_keys)
+
+
+def roll_seeds(
+    env: AbstractEnv,
+    config: RolloutConfig,
+    discount: float,
+    cut: int | None,
+    policies: RecurrentActorCritic,
+    stats: RunningStats,
+    state: RolloutState,
+    exploration: Exploration,
+) -> tuple[RolloutState, Trajectory, Float[Array, "N B"]]:
+    """:func:`roll` for all seeds together; everything but a state that they share has the seeds as its first axis."""
+
+    def one(policy: Any, stats: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
+        state = dataclasses.replace(state, env_state=env_state)
+        state, trajectory, final_value = roll(env, config, discount, cut, policy, stats, state, exploration)
+        return state.env_state, dataclasses.replace(state, env_state=None), trajectory, final_value
+
+    axis = env.seed_axis
+    every = jax.vmap(one, in_axes=(0, 0, axis, 0, 0), out_axes=(axis, 0, 0, 0))
+    env_state, rest, trajectory, final_value = every(policies, stats, state.env_state, dataclasses.replace(state, env_state=None), exploration)
+    return dataclasses.replace(rest, env_state=env_state), trajectory, final_value
 
 
 def collect(
@@ -93,13 +146,32 @@ def collect(
     stats: RunningStats,
     state: RolloutState,
     key: Key[Array, ""],
+    cut: int | None = None,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
-    """T steps of every environment; returns also the value of the observation after the last of them, to bootstrap from."""
+    """:func:`roll` with random numbers from ``key``."""
+    return roll(env, config, discount, cut, policy, stats, state, explore(env, config, key))
 
-    def advance(state: RolloutState, key: Key[Array, ""]) -> tuple[RolloutState, Trajectory]:
-        return _advance(env, config, discount, policy, stats, state, key)
 
-    state, trajectory = jax.lax.scan(advance, state, jax.random.split(key, config.rollout_length))
+def roll(
+    env: AbstractEnv,
+    config: RolloutConfig,
+    discount: float,
+    cut: int | None,
+    policy: RecurrentActorCritic,
+    stats: RunningStats,
+    state: RolloutState,
+    exploration: Exploration,
+) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
+    """T steps of every environment of one seed; returns also the value of the observation after the last of them, to bootstrap from.
+
+    Hidden states are kept at every ``cut``-th step; only at the first if that is None.
+    """
+
+    def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
+        return _advance(env, config, discount, policy, stats, state, now)
+
+    state, trajectory = jax.lax.scan(advance, state, exploration)
+    trajectory = dataclasses.replace(trajectory, hidden=trajectory.hidden[:: cut or config.rollout_length])
     observation = normalise(stats, state.timestep.observation, config.observation_clip)
     final_value = act(policy, observation, state.hidden, state.timestep.is_first).value
     return state, trajectory, final_value
@@ -112,14 +184,13 @@ def _advance(
     policy: RecurrentActorCritic,
     stats: RunningStats,
     state: RolloutState,
-    key: Key[Array, ""],
+    exploration: Exploration,
 ) -> tuple[RolloutState, Trajectory]:
     """One row: read, act, step."""
-    key_noise, key_env = (key, key) if config.random_keys == "shared" else jax.random.split(key)
     now = state.timestep
     decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.hidden, now.is_first)
-    action = decision.control.sample(jax.random.normal(key_noise, decision.control.mean.shape))
-    env_state, after = env.step(state.env_state, clip_action(env, action), key_env)
+    action = decision.control.sample(exploration.noise)
+    env_state, after = env.step(state.env_state, clip_action(env, action), exploration.env_keys)
 
     episode_return = jnp.where(now.is_first, 0.0, state.episode_return) + after.reward
     episode_length = jnp.where(now.is_first, 0, state.episode_length) + 1

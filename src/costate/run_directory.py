@@ -35,6 +35,14 @@ class Run:
     def learning_curve(self) -> pathlib.Path:
         return self.path / "learning_curve.png"
 
+    def read_machine(self) -> dict[str, Any]:
+        """What the run was started with; empty if that record is missing or damaged, since nothing else depends on it."""
+        try:
+            card = json.loads((self.path / "machine.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return card if isinstance(card, dict) else {}
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """The rows logged so far, oldest first; a last line that was cut off by a crash is left out."""
         if not self.metrics.exists():
@@ -50,8 +58,9 @@ class Run:
 
 def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *, overwrite: bool) -> Run:
     """Make the folder of a new run; an existing one is never touched unless ``overwrite`` says so."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        _make_way(path, overwrite)
+    check_free(path, overwrite=overwrite)
+    if (path / CONFIG_FILE).is_file():
+        remove(path)
     with explained_errors(path):
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     document = {"format": 1, "hash": config_hash(config), "config": to_json(config)}
@@ -75,14 +84,22 @@ def open_run(path: pathlib.Path) -> Run:
     return Run(path, from_json(config))
 
 
-def _make_way(path: pathlib.Path, overwrite: bool) -> None:
-    is_run = (path / CONFIG_FILE).is_file()
-    if is_run and overwrite:
-        remove(path)
-    elif is_run:
+def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
+    """Raise unless a new run may be made in ``path``: nothing is there, or a run that ``overwrite`` allows to replace."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (path / CONFIG_FILE).is_file():
+        raise RunDirectoryError(f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out.")
+    if not overwrite:
         raise RunDirectoryError(
             f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another folder with --out, "
             "or replace it with --overwrite, which deletes what is there."
         )
-    else:
-        raise RunDirectoryError(f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out.")
+
+
+def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
+    """The run itself, or the runs of several seeds that a folder holds, in the order of their seeds."""
+    if (path / CONFIG_FILE).is_file():
+        return [path]
+    seeds = [folder for folder in path.glob("seed-*") if (folder / CONFIG_FILE).is_file() and folder.name.removeprefix("seed-").isdigit()]
+    return sorted(seeds, key=lambda folder: int(folder.name.removeprefix("seed-"))) or [path]

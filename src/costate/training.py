@@ -1,20 +1,19 @@
-"""The host loop: runs the two compiled programs in turn, keeps the clock, writes the files."""
+"""The host loop: runs the two compiled programs in turn, keeps the clock, writes the files. A single run is a group of one seed."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import math
 import pathlib
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 
-from costate._errors import DivergedError
+from costate._errors import CheckpointError, ConfigError, DivergedError
 from costate._types import Array, Bool
-from costate.checkpoint import Checkpoint, folders, load_latest, save
+from costate.checkpoint import Checkpoint, folders, load, load_latest, save
 from costate.config import RunConfig, to_json
 from costate.console import AbstractReporter, Progression, SilentReporter
 from costate.cores import CORES
@@ -24,10 +23,12 @@ from costate.envs.factory import make_env
 from costate.interrupts import StopRequest, stop_requests
 from costate.machine import describe_machine
 from costate.metrics_log import MetricsLog, Row
-from costate.policy import build_policy
-from costate.ppo import TrainState, initial_state, iteration_keys, update
-from costate.rollout import RolloutState, begin, collect
-from costate.run_directory import Run, create_run, open_run
+from costate.ppo import TrainState
+from costate.programs import Programs, compile_programs, fresh_states, join_seeds, learner_layout, split_seeds, start_episodes, state_template
+from costate.rollout import RolloutState
+from costate.run_directory import Run, check_free, create_run, open_run
+from costate.sharding import Layout
+from costate.startup import prepare_jax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,97 +40,194 @@ class Outcome:
     """False if it was stopped before its budget was used up."""
 
 
-def train(config: RunConfig, out: str | pathlib.Path, *, overwrite: bool = False, reporter: AbstractReporter | None = None) -> Outcome:
-    """Train a new run in the folder ``out``."""
-    run = create_run(pathlib.Path(out), config, describe_machine(), overwrite=overwrite)
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seed and train together."""
+
+    runs: tuple[Run, ...]
+    layout: Layout
+
+    @property
+    def config(self) -> RunConfig:
+        """What all of them compute, up to the seed."""
+        return self.runs[0].config
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.config.seed for run in self.runs)
+
+
+def train(
+    config: RunConfig,
+    out: str | pathlib.Path,
+    *,
+    overwrite: bool = False,
+    devices: int | None = None,
+    reporter: AbstractReporter | None = None,
+) -> Outcome:
+    """Train a new run in the folder ``out``, the learner on ``devices`` devices (None for all that can be used)."""
+    return train_together([config], [out], overwrite=overwrite, devices=devices, reporter=reporter)[0]
+
+
+def train_together(
+    configs: Sequence[RunConfig],
+    outs: Sequence[str | pathlib.Path],
+    *,
+    overwrite: bool = False,
+    devices: int | None = None,
+    reporter: AbstractReporter | None = None,
+) -> list[Outcome]:
+    """Train several seeds of one config in one program, each in a folder of its own.
+
+    Every seed sees the episodes, the noise and the blackouts of a run of its own and equals it up to the order of floating-point sums.
+    """
+    prepare_jax()
+    _check_same_but_seed(configs)
+    layout = learner_layout(configs[0], len(configs), devices)
+    machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
+    for out in outs:
+        check_free(pathlib.Path(out), overwrite=overwrite)
+    runs = tuple(create_run(pathlib.Path(out), config, machine, overwrite=overwrite) for config, out in zip(configs, outs, strict=True))
+    group = Group(runs, layout)
     reporter = reporter or SilentReporter()
-    reporter.say(f"{describe(config)} → {run.path}")
-    state = fresh_state(config)
-    start = Checkpoint(0, 0, to_json(config), (0,) * config.rollout.environments)
-    save(run.checkpoints, start, state)
-    return _train_from(run, start, state, reporter)
+    reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
+    env = _building(group)
+    states = fresh_states(group.config, group.seeds)
+    starts = [Checkpoint(0, 0, to_json(run.config), (0,) * group.config.rollout.environments) for run in runs]
+    for run, start, state in zip(runs, starts, split_seeds(states, len(runs)), strict=True):
+        save(run.checkpoints, start, state)
+    return _train_from(group, env, starts, states, reporter)
 
 
-def resume(path: str | pathlib.Path, *, reporter: AbstractReporter | None = None) -> Outcome:
+def resume(path: str | pathlib.Path, *, devices: int | None = None, reporter: AbstractReporter | None = None) -> Outcome:
     """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped."""
-    run = open_run(pathlib.Path(path))
+    return resume_together([path], devices=devices, reporter=reporter)[0]
+
+
+def resume_together(paths: Sequence[str | pathlib.Path], *, devices: int | None = None, reporter: AbstractReporter | None = None) -> list[Outcome]:
+    """Continue runs that were trained together from the newest checkpoint that all of them have."""
+    prepare_jax()
+    runs = tuple(open_run(pathlib.Path(path)) for path in paths)
     reporter = reporter or SilentReporter()
-    template = fresh_state(run.config)
-    checkpoint, state = load_latest(run.checkpoints, run.config, template, lambda warning: reporter.say(f"warning: {warning}"))
-    reporter.say(f"{describe(run.config)} → {run.path}, resumed at step {checkpoint.env_steps:,}")
-    return _train_from(run, checkpoint, state, reporter)
+    _check_same_but_seed([run.config for run in runs])
+    layout = _layout_as_before(runs, devices, reporter.say)
+    starts, states = _load_common(runs, lambda warning: reporter.say(f"warning: {warning}"))
+    group = Group(runs, layout)
+    env = _building(group)
+    reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
+    return _train_from(group, env, starts, join_seeds(*states), reporter)
 
 
-def describe(config: RunConfig) -> str:
+def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
     """One line that says what will run."""
     core = CORES.name_of(type(config.policy.core))
     prefix = "NC-" if config.ppo.costate_coef > 0.0 else ""
     steps = config.iterations * config.rollout.steps_per_iteration
+    which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
         f"{prefix}{core.upper()} on {config.task}: {steps:,} steps ({config.iterations} iterations), {config.sensors.dropout:.0%} blackout, "
-        f"c₃ = {config.ppo.costate_coef:g}, seed {config.seed}"
+        f"c₃ = {config.ppo.costate_coef:g}, {which}"
     )
 
 
-def fresh_state(config: RunConfig) -> TrainState:
-    """Training before its first iteration; a function of the config alone."""
-    key_policy, key_training = jax.random.split(jax.random.key(config.seed))
-    task = config.task_record
-    policy = build_policy(config.policy, key_policy, task.observation_size, task.action_size)
-    return initial_state(config.ppo, policy, key_training, task.observation_size)
+def _location(runs: Sequence[Run]) -> str:
+    """The folder of one run; of several, the folder that holds them if there is one."""
+    if len(runs) == 1:
+        return str(runs[0].path)
+    parents = {run.path.parent for run in runs}
+    return f"{parents.pop()}/{{{','.join(run.path.name for run in runs)}}}" if len(parents) == 1 else ", ".join(str(run.path) for run in runs)
 
 
-@dataclasses.dataclass(frozen=True)
-class Programs:
-    """The two compiled halves of an iteration."""
-
-    collect: Callable[..., Any]
-    update: Callable[..., Any]
-    seconds: tuple[float, float]
-
-
-def compile_programs(config: RunConfig, env: AbstractEnv, state: TrainState, rollout_state: RolloutState) -> Programs:
-    """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
-    started = time.perf_counter()
-    rollout = functools.partial(collect, env, config.rollout, config.ppo.discount)
-    compiled_collect = jax.jit(rollout).lower(state.policy, state.observation_stats, rollout_state, state.key).compile()
-    between = time.perf_counter()
-    _, trajectory, final_value = compiled_collect.out_info
-    learn = functools.partial(update, config.ppo, config.rollout, config.iterations)
-    compiled_update = jax.jit(learn).lower(state, trajectory, final_value).compile()
-    return Programs(compiled_collect, compiled_update, (between - started, time.perf_counter() - between))
+def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
+    seeds = [config.seed for config in configs]
+    if not seeds:
+        raise ConfigError("No seed was given, but at least one is needed to train.")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"The seeds are {', '.join(map(str, seeds))}, but runs that train together need different ones.")
+    if len({dataclasses.replace(config, seed=0) for config in configs}) > 1:
+        raise ConfigError("Only runs that differ in nothing but their seed can train together. Train the others by themselves.")
 
 
-def _train_from(run: Run, start: Checkpoint, state: TrainState, reporter: AbstractReporter) -> Outcome:
-    config = run.config
+def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> Layout:
+    """The devices that the runs were started on, where they exist: the order of floating-point sums depends on their number."""
+    card = runs[0].read_machine()
+    before, together = card.get("learner_devices"), card.get("seeds_together")
+    layout = learner_layout(runs[0].config, len(runs), devices)
+    if devices is None and before is not None and before != layout.devices:
+        with contextlib.suppress(ConfigError):
+            layout = learner_layout(runs[0].config, len(runs), before)
+    seeds = [run.config.seed for run in runs]
+    changes = [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
+    changes += [f"seeds {seeds} instead of {together} together"] if together not in (None, seeds) else []
+    if changes:
+        say(f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums")
+    return layout
+
+
+def _load_common(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], list[TrainState]]:
+    """The newest checkpoints that all runs have and that can be read."""
+    template = state_template(runs[0].config)
+    if len(runs) == 1:
+        loaded = [load_latest(runs[0].checkpoints, runs[0].config, template, warn)]
+        return [checkpoint for checkpoint, _ in loaded], [state for _, state in loaded]
+    common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
+    for name in sorted(common, reverse=True):
+        try:
+            loaded = [load(run.checkpoints / name, run.config, template) for run in runs]
+        except CheckpointError as error:
+            warn(f"{error} Falling back to an older one.")
+            continue
+        return [checkpoint for checkpoint, _ in loaded], [state for _, state in loaded]
+    steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
+    raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
+
+
+def _building(group: Group) -> concurrent.futures.Future[AbstractEnv]:
+    """The environments of all seeds, built while other things are made ready: it takes seconds, and most of them outside of Python."""
+    config = group.config
+    builder = concurrent.futures.ThreadPoolExecutor(1)
+    env = builder.submit(make_env, config.task, config.rollout.environments, group.seeds, config.sensors)
+    builder.shutdown(wait=False)
+    return env
+
+
+def _train_from(
+    group: Group,
+    building: concurrent.futures.Future[AbstractEnv],
+    starts: Sequence[Checkpoint],
+    states: TrainState,
+    reporter: AbstractReporter,
+) -> list[Outcome]:
+    start = starts[0]
     with contextlib.ExitStack() as stack:
-        env = stack.enter_context(contextlib.closing(make_env(config.task, config.rollout.environments, config.seed, config.sensors)))
-        log = stack.enter_context(contextlib.closing(MetricsLog(run, start.iteration, start.env_steps)))
+        env = stack.enter_context(contextlib.closing(building.result()))
+        logs = [stack.enter_context(contextlib.closing(MetricsLog(run, start.iteration, start.env_steps))) for run in group.runs]
+        restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
             # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
             reporter.say("bringing the environments back to where they were …")
-            env.skip_resets(np.array(start.restarts))
+            env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
-        finished = _iterate(run, env, log, start, state, reporter, stop)
-    return Outcome(run, finished)
+        finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None), reporter, stop)
+    return [Outcome(run, finished) for run in group.runs]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Position:
-    """Where a run stands between two iterations."""
+    """Where a group stands between two iterations."""
 
     iteration: int
     restarts: np.ndarray
-    state: TrainState
+    """Episodes started so far in each environment of all seeds."""
+    states: TrainState
     rollout_state: RolloutState | None
 
 
 def _iterate(
-    run: Run,
+    group: Group,
     env: AbstractEnv,
-    log: MetricsLog,
-    start: Checkpoint,
-    state: TrainState,
+    logs: Sequence[MetricsLog],
+    position: _Position,
     reporter: AbstractReporter,
     stop: StopRequest,
 ) -> bool:
@@ -138,84 +236,109 @@ def _iterate(
     Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are taken, and why a resumed
     run is equal to an uninterrupted one.
     """
-    config = run.config
-    position = _Position(start.iteration, np.array(start.restarts), state, None)
-    programs, saved, seconds = None, start.iteration, 0.0
+    config = group.config
+    programs, first, saved, seconds = None, position.iteration, position.iteration, 0.0
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
         if between_cycles and stop.asked:
             break
         if between_cycles and position.iteration - saved >= config.checkpoint_every:
-            _save(run, position)
+            _save(group, position)
             saved = position.iteration
         if between_cycles:
-            position = _start_cycle(env, position)
+            rollout_state = start_episodes(env, position.states)
+            position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
         if programs is None:
             assert position.rollout_state is not None, "a run starts between cycles"
-            programs = compile_programs(config, env, position.state, position.rollout_state)
-            reporter.say("compiled in {:.1f} s (rollout {:.1f} s, update {:.1f} s)".format(sum(programs.seconds), *programs.seconds))
-        position, row = _advance(config, programs, position)
-        _stop_if_diverged(run, row)
-        log.write(row)
-        seconds += row["time/collect"] + row["time/update"]
-        left = seconds / (position.iteration - start.iteration) * (config.iterations - position.iteration)
+            programs = compile_programs(config, env, position.states, position.rollout_state, group.layout)
+            position = dataclasses.replace(position, states=programs.place(position.states))
+            reporter.say(_compiled(programs))
+        before = position
+        position, rows = _advance(config, programs, position)
+        _stop_if_diverged(group, before, rows)
+        for log, row in zip(logs, rows, strict=True):
+            log.write(row)
+        seconds += rows[0]["time/collect"] + rows[0]["time/update"]
+        left = seconds / (position.iteration - first) * (config.iterations - position.iteration)
         try:
-            reporter.progress(Progression(row, config.iterations * config.rollout.steps_per_iteration, left))
+            reporter.progress(Progression(_mean_row(rows), config.iterations * config.rollout.steps_per_iteration, left))
         except OSError:
             # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
             stop.ask()
     if position.iteration != saved:
-        _save(run, position)
+        _save(group, position)
     return position.iteration == config.iterations
 
 
-def _start_cycle(env: AbstractEnv, position: _Position) -> _Position:
-    """A new episode in every environment."""
-    rollout_state = begin(env, position.state.policy, iteration_keys(position.state.key).reset)
-    return dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
+def _compiled(programs: Programs) -> str:
+    used, available = programs.layout.devices, len(jax.devices())
+    where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
+    return f"compiled in {programs.seconds:.1f} s; the learner runs on {where}"
 
 
-def _advance(config: RunConfig, programs: Programs, position: _Position) -> tuple[_Position, Row]:
-    """One iteration: collect, update, and what there is to log."""
-    state, rollout_state = position.state, position.rollout_state
-    key_rollout = iteration_keys(state.key).rollout
+def _advance(config: RunConfig, programs: Programs, position: _Position) -> tuple[_Position, list[Row]]:
+    """One iteration: collect, update, and what there is to log for each seed."""
+    assert position.rollout_state is not None, "a run starts between cycles"
     started = time.perf_counter()
-    rollout_state, trajectory, final_value = programs.collect(state.policy, state.observation_stats, rollout_state, key_rollout)
-    # The next reset runs on the host and must not overtake the compiled rollout.
-    jax.block_until_ready(final_value)
+    rollout_state, trajectories, final_values = programs.collect(position.states, position.rollout_state)
     collected = time.perf_counter()
-    state, metrics = programs.update(state, trajectory, final_value)
-    row = {name: float(value) for name, value in metrics.items()}
+    states, metrics = programs.update(position.states, trajectories, final_values)
+    values = {name: np.asarray(value) for name, value in metrics.items()}
     ended = time.perf_counter()
     iteration = position.iteration + 1
-    row |= {
+    common = {
         "iteration": iteration,
         "env_steps": iteration * config.rollout.steps_per_iteration,
         "training/sps": config.rollout.steps_per_iteration / (ended - started),
         "time/collect": collected - started,
         "time/update": ended - collected,
     }
-    restarts = position.restarts + restarts_within(trajectory.is_first, rollout_state.timestep.is_first)
-    return _Position(iteration, restarts, state, rollout_state), row
+    seeds = final_values.shape[0]
+    rows: list[Row] = [{name: float(value[seed]) for name, value in values.items()} | common for seed in range(seeds)]
+    restarts = position.restarts + restarts_within(trajectories.is_first, rollout_state.timestep.is_first)
+    return _Position(iteration, restarts, states, rollout_state), rows
 
 
-def _save(run: Run, position: _Position) -> None:
-    env_steps = position.iteration * run.config.rollout.steps_per_iteration
-    checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, position.restarts)))
-    save(run.checkpoints, checkpoint, position.state)
-    draw_learning_curve(run, describe(run.config))
+def _mean_row(rows: Sequence[Row]) -> Row:
+    """What a group did on average; its speed is that of all seeds together."""
+    mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
 
 
-def restarts_within(is_first: Bool[Array, "T B"], is_first_after: Bool[Array, " B"]) -> np.ndarray:
+def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> None:
+    """A checkpoint and a picture for each run, or for those of some seeds."""
+    env_steps = position.iteration * group.config.rollout.steps_per_iteration
+    restarts = np.split(position.restarts, len(group.runs))
+    for run, state, counts in zip(group.runs, split_seeds(position.states, len(group.runs)), restarts, strict=True):
+        if seeds is None or run.config.seed in seeds:
+            checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, counts)))
+            save(run.checkpoints, checkpoint, state)
+            draw_learning_curve(run, describe(run.config))
+
+
+def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:
     """Episodes that environments started by themselves during a rollout; the one that the rollout began with is counted elsewhere."""
-    counts: np.ndarray = np.asarray(is_first)[1:].sum(axis=0) + np.asarray(is_first_after)
-    return counts
+    counts: np.ndarray = np.asarray(is_first)[:, 1:].sum(axis=1) + np.asarray(is_first_after)
+    return counts.reshape(-1)
 
 
-def _stop_if_diverged(run: Run, row: Row) -> None:
-    broken = [name for name, value in row.items() if name.startswith("losses/") and not math.isfinite(value)]
-    if broken:
-        raise DivergedError(
-            f"Training diverged in iteration {row['iteration']:.0f}: {', '.join(broken)} not finite. The last good checkpoint is "
-            f"{folders(run.checkpoints)[-1]}. Lower --learning-rate or --max-gradient-norm and start again."
-        )
+def _stop_if_diverged(group: Group, before: _Position, rows: Sequence[Row]) -> None:
+    """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
+    broken = {run: names for run, row in zip(group.runs, rows, strict=True) if (names := _not_finite(row))}
+    if not broken:
+        return
+    healthy = [run.config.seed for run in group.runs if run not in broken]
+    if healthy and before.iteration % group.config.cycle == 0:
+        # The starts of this iteration's episodes were counted already.
+        _save(group, dataclasses.replace(before, restarts=before.restarts - 1), healthy)
+    run, names = next(iter(broken.items()))
+    which = f" of seed {run.config.seed}" if len(rows) > 1 else ""
+    others = f" Seeds {', '.join(map(str, healthy))} are well and can be resumed one by one." if healthy else ""
+    raise DivergedError(
+        f"Training{which} diverged in iteration {rows[0]['iteration']:.0f}: {', '.join(names)} not finite. The last good checkpoint is "
+        f"{folders(run.checkpoints)[-1]}.{others} Lower --learning-rate or --max-gradient-norm and start again."
+    )
+
+
+def _not_finite(row: Row) -> list[str]:
+    return [name for name, value in row.items() if name.startswith("losses/") and not math.isfinite(value)]

@@ -28,21 +28,21 @@ def walk(env: EnvPoolEnv, steps: int, seed: int = 0):
 @pytest.mark.parametrize("name", TASKS.names())
 def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(name):
     task = TASKS[name]
-    env = EnvPoolEnv(task, B, seed=3, threads=1)
+    env = EnvPoolEnv(task, B, seeds=[3], threads=1)
     first, steps = walk(env, 12)
     assert first.observation.shape == (B, task.observation_size)
     assert first.is_first.all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, steps)))
     assert not steps.is_first.any()
     assert env.action_low.shape == env.action_high.shape == (task.action_size,)
-    again, steps = walk(env, 12, seed=1)
+    again, steps = walk(env, 12, seeds=[1])
     assert not np.array_equal(first.observation, again.observation) or np.ptp(first.observation) == 0.0
     env.close()
 
     # A new pool in which one episode has been started continues exactly as the old one, physics included.
-    other = EnvPoolEnv(task, B, seed=3, threads=2)
+    other = EnvPoolEnv(task, B, seeds=[3], threads=2)
     other.skip_resets(np.array([1, 1]))
-    resumed_first, resumed = walk(other, 12, seed=1)
+    resumed_first, resumed = walk(other, 12, seeds=[1])
     other.close()
     jax.tree.map(np.testing.assert_array_equal, (again, steps), (resumed_first, resumed))
 
@@ -61,7 +61,7 @@ def test_every_dm_control_task_of_envpool_has_a_record():
 
 
 def test_an_episode_ends_by_its_time_limit_and_the_next_step_starts_a_new_one():
-    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seed=0, threads=1)
+    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seeds=[0], threads=1)
     _, steps = walk(env, 1003)
     np.testing.assert_array_equal(np.flatnonzero(steps.is_last[:, 0]), [999])
     np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, 0]), [1000])
@@ -72,11 +72,11 @@ def test_an_episode_ends_by_its_time_limit_and_the_next_step_starts_a_new_one():
 
 def test_environments_that_restarted_at_different_times_are_brought_back_one_by_one():
     task = TASKS["CartpoleSwingup"]
-    env = EnvPoolEnv(task, B, seed=3, threads=1)
+    env = EnvPoolEnv(task, B, seeds=[3], threads=1)
     env._pool.reset()
     env._pool.reset(np.array([1], np.int32))
     first, _ = walk(env, 2)
-    other = EnvPoolEnv(task, B, seed=3, threads=1)
+    other = EnvPoolEnv(task, B, seeds=[3], threads=1)
     other.skip_resets(np.array([1, 2]))
     second, _ = walk(other, 2)
     np.testing.assert_array_equal(first.observation, second.observation)
@@ -89,7 +89,7 @@ def test_runs_with_neighbouring_seeds_share_no_environment():
 
 
 def test_the_rest_of_the_library_stays_in_single_precision():
-    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seed=0, threads=1)
+    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seeds=[0], threads=1)
     _, steps = walk(env, 2)
     assert steps.observation.dtype == steps.reward.dtype == jnp.float32
     assert jnp.zeros(1).dtype == jnp.float32

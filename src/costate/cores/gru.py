@@ -199,6 +199,6 @@ def _gate_matrices(
 ) -> tuple[Float[Array, "3 F H"], Float[Array, "3 H H"]]:
     """Each gate's matrices drawn apart, so that each of them is orthogonal, not only their concatenation."""
     keys = jax.random.split(key, 6)
-    inputs = jnp.stack([recurrent_matrix(k, kind, feature_size, hidden_size) for k in keys[:3]])
-    recurrent = jnp.stack([recurrent_matrix(k, kind, hidden_size, hidden_size) for k in keys[3:]])
+    inputs = jax.vmap(lambda key: recurrent_matrix(key, kind, feature_size, hidden_size))(keys[:3])
+    recurrent = jax.vmap(lambda key: recurrent_matrix(key, kind, hidden_size, hidden_size))(keys[3:])
     return inputs, recurrent

@@ -59,6 +59,13 @@ class AnalyticEnv(AbstractEnv):
         state = jax.vmap(self._start)(jax.random.split(key, self.batch_size))
         return state, first_step(jax.vmap(self._world.observe)(state.world))
 
+    @property
+    def seed_axis(self) -> int:
+        return 0
+
+    def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[_Clocked, TimeStep]:
+        return jax.vmap(self.reset)(keys)
+
     def step(self, state: _Clocked, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
         return jax.vmap(self._step_one)(state, action, jax.random.split(key, self.batch_size))
 

@@ -8,7 +8,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from costate._types import Array, Bool, Float, Key
@@ -27,18 +27,31 @@ class TimeStep(eqx.Module):
 
 
 class AbstractEnv(abc.ABC):
-    """A batch of environments. ``reset`` runs on the host between compiled programs, ``step`` inside them."""
+    """A batch of environments, for each of one or more seeds. Resets run on the host between compiled programs, ``step`` inside them.
+
+    ``step`` is written for one seed; where several train together, it is vmapped over them.
+    """
 
     batch_size: int
+    """Environments of one seed."""
     observation_size: int
     action_size: int
     episode_steps: int
     action_low: np.ndarray
     action_high: np.ndarray
 
+    @property
+    @abc.abstractmethod
+    def seed_axis(self) -> int | None:
+        """Axis of the seeds in the state that :meth:`reset_seeds` returns; None if all of them share one state."""
+
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
-        """Start a new episode in every environment."""
+        """Start a new episode in every environment, where there is one seed."""
+
+    @abc.abstractmethod
+    def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[EnvState, TimeStep]:
+        """The same for every seed with its own key; the time step has the seeds as its first axis."""
 
     @abc.abstractmethod
     def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
@@ -46,7 +59,7 @@ class AbstractEnv(abc.ABC):
 
     @abc.abstractmethod
     def skip_resets(self, counts: np.ndarray) -> None:
-        """Bring an environment that was just built to where one stands that has started ``counts[i]`` episodes in environment i.
+        """Bring an environment that was just built to where one stands that has started ``counts[i]`` episodes in environment i of all seeds'.
 
         This is how a resumed run sees the episodes that an uninterrupted run would have seen.
         """
@@ -61,8 +74,9 @@ def first_step(observation: Float[Array, "B O"]) -> TimeStep:
     batch = observation.shape[0]
     return TimeStep(
         observation,
-        reward=jnp.zeros(batch),
-        discount=jnp.ones(batch),
-        is_first=jnp.ones(batch, bool),
-        is_last=jnp.zeros(batch, bool),
+        # Made by NumPy: outside of a compiled program, each of JAX's own would be compiled first.
+        reward=jax.device_put(np.zeros(batch, np.float32)),
+        discount=jax.device_put(np.ones(batch, np.float32)),
+        is_first=jax.device_put(np.ones(batch, bool)),
+        is_last=jax.device_put(np.zeros(batch, bool)),
     )

@@ -1,14 +1,16 @@
 """Builds the environments of a run: the engine that simulates the task, seen through the sensors."""
 
+from collections.abc import Sequence
+
 from costate.envs.base import AbstractEnv
 from costate.envs.sensors import BlackoutConfig, BlackoutEnv
 from costate.envs.tasks import TASKS
 
 
-def make_env(task: str, batch_size: int, seed: int, sensors: BlackoutConfig) -> AbstractEnv:
-    """``batch_size`` environments of ``task``."""
+def make_env(task: str, batch_size: int, seeds: Sequence[int], sensors: BlackoutConfig) -> AbstractEnv:
+    """``batch_size`` environments of ``task`` for each seed."""
     record = TASKS[task]
     # Imported here, because loading the engine takes a second that `costate --help` should not.
     from costate.envs.engine_envpool import EnvPoolEnv
 
-    return BlackoutEnv(EnvPoolEnv(record, batch_size, seed), sensors)
+    return BlackoutEnv(EnvPoolEnv(record, batch_size, seeds), sensors)

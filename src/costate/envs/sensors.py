@@ -42,11 +42,22 @@ class BlackoutEnv(AbstractEnv):
         self.episode_steps = env.episode_steps
         self.action_low = env.action_low
         self.action_high = env.action_high
+        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
+        self._masked_seeds = jax.jit(jax.vmap(self._masked))
 
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
         key_env, key_dropout = jax.random.split(key)
         state, timestep = self._env.reset(key_env)
         return state, self._masked(timestep, key_dropout)
+
+    @property
+    def seed_axis(self) -> int | None:
+        return self._env.seed_axis
+
+    def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[EnvState, TimeStep]:
+        env_keys, dropout_keys = _split_each(keys)
+        state, timestep = self._env.reset_seeds(env_keys)
+        return state, self._masked_seeds(timestep, dropout_keys)
 
     def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
         key_env, key_dropout = jax.random.split(key)
@@ -61,3 +72,10 @@ class BlackoutEnv(AbstractEnv):
 
     def _masked(self, timestep: TimeStep, key: Key[Array, ""]) -> TimeStep:
         return dataclasses.replace(timestep, observation=blackout(key, timestep.observation, self._dropout))
+
+
+@jax.jit
+def _split_each(keys: Key[Array, " N"]) -> tuple[Key[Array, " N"], Key[Array, " N"]]:
+    """Two keys from each."""
+    pairs = jax.vmap(jax.random.split)(keys)
+    return pairs[:, 0], pairs[:, 1]

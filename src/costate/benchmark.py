@@ -1,0 +1,209 @@
+"""How fast this machine trains, and how fast it could: everything measured in one process and one run, so that the ratios mean something.
+
+The limit is what would be left if nothing but physics and matrix products took time, and both ran at the full speed of the machine:
+
+    limit = 1 / (1 / raw engine + FLOPs per env-step / peak FLOP/s)
+"""
+
+import contextlib
+import dataclasses
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from costate._types import Array, Float, Key
+from costate.config import PresetName, RunConfig, preset
+from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+from costate.envs.base import AbstractEnv, EnvState
+from costate.envs.factory import make_env
+from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
+from costate.startup import UNCACHEABLE, prepare_jax
+
+# A product large enough for every core, small enough to be over in a tenth of a second.
+MATRIX_SIZE = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """Medians over the repetitions of one run, in env-steps per second unless the name says otherwise."""
+
+    task: str
+    preset: str
+    seeds: int
+    devices: int
+    repeats: int
+    raw_engine: float
+    """Random actions, no policy."""
+    peak_gflops: float
+    """A large float32 matrix product on all cores."""
+    flops_per_step: float
+    """Matrix products that the algorithm needs for one env-step, rollout and update together."""
+    collect: float
+    learner_only: float
+    end_to_end: float
+    limit: float
+    compile_seconds: float
+    peak_memory_gb: float
+    cold_start_seconds: float | None
+    """From the start of a process to its first iteration, with an empty compilation cache; None if not measured."""
+    warm_start_seconds: float | None
+    """The same with the cache of a run before."""
+
+    @property
+    def fraction(self) -> float:
+        """End to end as a fraction of the limit."""
+        return self.end_to_end / self.limit
+
+
+def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool) -> Benchmark:
+    """Measure training of ``seeds`` seeds together at the paper's configuration."""
+    prepare_jax()
+    config = preset(preset_name, task)
+    # Processes of their own, before this one takes the cores.
+    cold, warm = measure_starts(task, preset_name) if starts else (None, None)
+    numbers = tuple(range(seeds))
+    layout = learner_layout(config, seeds, devices)
+    with contextlib.closing(make_env(task, config.rollout.environments, numbers, config.sensors)) as env:
+        states = fresh_states(config, numbers)
+        programs = compile_programs(config, env, states, start_episodes(env, states), layout)
+        seconds = measure_iterations(config, env, programs, programs.place(states), numbers, repeats)
+    steps = config.rollout.steps_per_iteration * seeds
+    raw, collect, update, peak = (statistics.median(series) for series in seconds)
+    flops, peak_flops = flops_per_env_step(config), 2.0 * MATRIX_SIZE**3 / peak
+    return Benchmark(
+        task=task,
+        preset=preset_name,
+        seeds=seeds,
+        devices=layout.devices,
+        repeats=repeats,
+        raw_engine=steps / raw,
+        peak_gflops=peak_flops / 1e9,
+        flops_per_step=flops,
+        collect=steps / collect,
+        learner_only=steps / update,
+        # The median of whole iterations, not a sum of medians.
+        end_to_end=steps / statistics.median(c + u for c, u in zip(seconds[1], seconds[2], strict=True)),
+        limit=1.0 / (raw / steps + flops / peak_flops),
+        compile_seconds=programs.seconds,
+        peak_memory_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        cold_start_seconds=cold,
+        warm_start_seconds=warm,
+    )
+
+
+def measure_iterations(
+    config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
+    engine = _engine_program(config, env, start_episodes(env, states).env_state, len(seeds))
+    matrix = jnp.ones((MATRIX_SIZE, MATRIX_SIZE))
+    product = jax.jit(jnp.matmul)
+    raws: list[float] = []
+    collects: list[float] = []
+    updates: list[float] = []
+    products: list[float] = []
+    _seconds(product, matrix, matrix)
+    for _ in range(repeats):
+        started = time.perf_counter()
+        rollout_state, *experience = programs.collect(states, start_episodes(env, states))
+        collects.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        states, _ = jax.block_until_ready(programs.update(states, *experience))
+        updates.append(time.perf_counter() - started)
+        raws.append(_seconds(engine, rollout_state.env_state, jax.random.key(0)))
+        products.append(min(_seconds(product, matrix, matrix) for _ in range(3)))
+    return raws, collects, updates, products
+
+
+def _engine_program(config: RunConfig, env: AbstractEnv, env_state: EnvState, seeds: int) -> Callable[..., Any]:
+    """As many steps as a rollout has, with random actions and nothing else."""
+    shape = (config.rollout.rollout_length, seeds, env.batch_size, env.action_size)
+
+    def run(env_state: EnvState, key: Key[Array, ""]) -> Float[Array, ""]:
+        actions = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+        step = jax.vmap(env.step, in_axes=(env.seed_axis, 0, None), out_axes=(env.seed_axis, 0))
+        return jax.lax.scan(lambda state, action: step(state, action, key), env_state, actions)[1].reward.sum()
+
+    run.__name__ = UNCACHEABLE
+    return jax.jit(run).lower(env_state, jax.random.key(0)).compile()
+
+
+def _seconds(program: Callable[..., Any], *arguments: Any) -> float:
+    started = time.perf_counter()
+    jax.block_until_ready(program(*arguments))
+    return time.perf_counter() - started
+
+
+def flops_per_env_step(config: RunConfig) -> float:
+    """Floating-point operations in the matrix products of one env-step, counted as few as the mathematics allows.
+
+    The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much, except that nothing is
+    differentiated by the observation itself. The co-state target is one more product with the transposed input weights, and for the GRU of the paper
+    one with those of the candidate.
+    """
+    task, width = config.task_record, config.policy.hidden_size
+    square = 2.0 * width * width
+    encoder, heads = 2.0 * task.observation_size * width, 2.0 * width * (task.action_size + 1)
+    core, target = {
+        GRUConfig: (6.0 * square, 4.0 * square),
+        ResetAfterGRUConfig: (6.0 * square, 3.0 * square),
+        CTRNNConfig: (2.0 * square, square),
+    }[type(config.policy.core)]
+    forward = encoder + core + heads
+    reverse = encoder + 2.0 * (core + heads)
+    # The baseline measures its co-state loss too.
+    return forward + config.ppo.epochs * (forward + reverse + target)
+
+
+def measure_starts(task: str, preset_name: str) -> tuple[float, float]:
+    """Seconds from the start of a process until its first iteration starts: with an empty compilation cache, and then with a full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"XDG_CACHE_HOME": folder}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+        cold, warm = (_start(task, preset_name, f"{folder}/run-{attempt}", environment) for attempt in ("cold", "warm"))
+    return cold, warm
+
+
+def _start(task: str, preset_name: str, out: str, environment: dict[str, str]) -> float:
+    """Runs `costate train` until it says that everything is compiled."""
+    command = [sys.executable, "-m", "costate.cli", "train", task, "--preset", preset_name, "--out", out]
+    started = time.perf_counter()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None, "it was asked for"
+        for line in process.stdout:
+            if line.startswith("compiled in"):
+                ready = time.perf_counter() - started
+                process.kill()
+                return ready
+        _, errors = process.communicate()
+    raise RuntimeError(f"`costate train {task}` ended before its first iteration: {errors[-500:]}")
+
+
+def table(result: Benchmark) -> str:
+    """What a person reads."""
+    rows = [
+        ("raw engine", f"{result.raw_engine:,.0f} steps/s", "random actions, no policy"),
+        ("matrix products", f"{result.peak_gflops:,.0f} GFLOP/s", f"float32, {MATRIX_SIZE} × {MATRIX_SIZE}, all cores"),
+        ("needed per step", f"{result.flops_per_step / 1e6:,.2f} MFLOP", "rollout and update"),
+        ("limit", f"{result.limit:,.0f} steps/s", "physics and products alone, at full speed"),
+        ("collect only", f"{result.collect:,.0f} steps/s", "physics with the policy in the loop"),
+        ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} devices"),
+        ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
+        ("compiled in", f"{result.compile_seconds:.1f} s", "in this process"),
+        ("peak memory", f"{result.peak_memory_gb:.2f} GB", "resident"),
+    ]
+    if result.cold_start_seconds is not None and result.warm_start_seconds is not None:
+        rows.append(("first iteration", f"{result.cold_start_seconds:.1f} s", "after the start of a process, with an empty cache"))
+        rows.append(("", f"{result.warm_start_seconds:.1f} s", "with the cache of a run before"))
+    what = f"{result.preset} on {result.task}" + (f", {result.seeds} seeds together" if result.seeds > 1 else "")
+    return "\n".join([f"{what}: medians of {result.repeats}", *(f"  {name:16} {value:>18}  {note}" for name, value, note in rows)])

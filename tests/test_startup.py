@@ -1,0 +1,42 @@
+"""What is asked of JAX: one device per core and a cache, but never against the user's own choice."""
+
+import os
+import subprocess
+import sys
+
+SHOW = "import jax; from costate.startup import prepare_jax; prepare_jax(); print(len(jax.devices()), jax.config.jax_compilation_cache_dir)"
+
+
+def fresh_process(code: str, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))} | variables
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=120).stdout.strip()
+
+
+def test_every_core_is_a_device_and_programs_are_kept_in_the_users_cache(tmp_path):
+    assert fresh_process(SHOW, XDG_CACHE_HOME=str(tmp_path)) == f"{len(os.sched_getaffinity(0))} {tmp_path}/costate/compiled"
+
+
+def test_the_users_choices_are_kept(tmp_path):
+    chosen = fresh_process(SHOW, JAX_NUM_CPU_DEVICES="3", JAX_COMPILATION_CACHE_DIR=str(tmp_path))
+    assert chosen == f"3 {tmp_path}"
+    assert fresh_process(SHOW, XLA_FLAGS="--xla_force_host_platform_device_count=5", XDG_CACHE_HOME=str(tmp_path)).startswith("5 ")
+
+
+def test_a_jax_that_has_started_is_left_as_it_is(tmp_path):
+    assert fresh_process(f"import jax; jax.devices(); {SHOW}", XDG_CACHE_HOME=str(tmp_path)).startswith("1 ")
+
+
+def test_programs_with_a_simulator_inside_are_not_kept(tmp_path):
+    """Their cache key holds the simulator's address, so every process would leave one behind that nobody can use."""
+    code = """
+import dataclasses, pathlib, sys
+from costate import preset, train, PolicyConfig, PPOConfig, RolloutConfig
+config = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), steps=400, policy=PolicyConfig(hidden_size=8),
+                             rollout=RolloutConfig(environments=4, rollout_length=100), ppo=PPOConfig(epochs=1, minibatches=2))
+train(config, sys.argv[1])
+"""
+    for number in range(2):
+        fresh_process(f"import sys; sys.argv = ['', {str(tmp_path / str(number))!r}]\n{code}", XDG_CACHE_HOME=str(tmp_path))
+    names = [path.name for path in (tmp_path / "costate" / "compiled").iterdir()]
+    assert any(name.startswith("jit_update_seeds") for name in names)
+    assert not any("with_simulator" in name for name in names)
