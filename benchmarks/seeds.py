@@ -17,10 +17,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from costate.config import PresetName, config_hash, preset
+from costate.config import PresetName, RunConfig, config_hash, preset
 from costate.console import reporter_for_stdout
 from costate.run_directory import Run, open_run
-from costate.training import resume, train
+from costate.training import resume, train, train_together
 
 
 def main(
@@ -42,7 +42,7 @@ def main(
         out: Path of the picture and of the summary, without their endings.
     """
     config = dataclasses.replace(preset(preset_name, task), steps=steps)
-    done = [obtain(dataclasses.replace(config, seed=seed), runs / task / preset_name / f"seed-{seed}") for seed in range(seeds)]
+    done = obtain([dataclasses.replace(config, seed=seed) for seed in range(seeds)], runs / task / preset_name)
     curves = np.array([[row["training/episode_reward"] for row in run.read_metrics()] for run in done])
     costate = np.array([[row["losses/costate"] for row in run.read_metrics()] for run in done])
     axis = np.array([row["env_steps"] for row in done[0].read_metrics()])
@@ -67,8 +67,15 @@ def main(
     print(json.dumps(summary, indent=1))
 
 
-def obtain(config, path: pathlib.Path) -> Run:
-    """The finished run of ``config``, trained now if need be."""
+def obtain(configs: list[RunConfig], folder: pathlib.Path) -> list[Run]:
+    """The finished runs, trained now if need be: together if none has been begun, else one by one."""
+    paths = [folder / f"seed-{config.seed}" for config in configs]
+    if not any(path.exists() for path in paths):
+        return [outcome.run for outcome in train_together(configs, paths, reporter=reporter_for_stdout())]
+    return [obtain_one(config, path) for config, path in zip(configs, paths, strict=True)]
+
+
+def obtain_one(config: RunConfig, path: pathlib.Path) -> Run:
     if not path.exists():
         return train(config, path, reporter=reporter_for_stdout()).run
     run = open_run(path)

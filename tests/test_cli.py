@@ -56,6 +56,25 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     assert lines[-1].startswith(f"done: {path}")
 
 
+def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path):
+    """Driven as a user would: four seeds, Ctrl-C, and the folder that was printed."""
+    command = [sys.executable, "-m", "costate.cli", "train"]
+    options = ["--seeds", "4", "--steps", "8000", "--environments", "4", "--minibatches", "2", "--hidden-size", "8", "--out", "group"]
+    process = subprocess.Popen([*command, "CartpoleSwingup", *options], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("compiled in"):
+            process.send_signal(signal.SIGINT)
+            break
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 130, output
+    assert "continue with: costate train --resume group" in output
+    resumed = subprocess.run([*command, "--resume", "group"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.splitlines()[-1].startswith("done: group/ (seed-0, seed-1, seed-2, seed-3, each with metrics.jsonl")
+    for seed in range(4):
+        assert len((tmp_path / "group" / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
     path = tmp_path / "killed"
     command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path)]
@@ -178,6 +197,9 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "WalkerStand", "--core", "gur"], "Unknown core 'gur'. Did you mean gru"),
         (["train", "WalkerStand", "--readout", "quadratc"], "Unknown readout 'quadratc'. Did you mean quadratic"),
         (["train", "WalkerStand", "--dropout", "1.5"], "dropout is 1.5, but a probability lies between 0 and 1"),
+        (["train", "WalkerStand", "--seeds", "0"], "seeds is 0, but at least 1 seed is needed"),
+        (["train", "WalkerStand", "--devices", "64"], "devices is 64, but JAX sees 2 (cpu). Numbers that work: 1, 2."),
+        (["train", "WalkerStand", "--devices", "0"], "cannot be split evenly over 0. Numbers that work: 1, 2."),
         (["train", "WalkerStand", "--environments", "30"], "28 or 32 environments"),
         (["train", "WalkerStand", "--steps", "1000"], "one iteration alone takes 32000 steps"),
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),

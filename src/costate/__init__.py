@@ -11,4 +11,6 @@ from costate.rollout import RolloutConfig as RolloutConfig
 from costate.run_directory import Run as Run
 from costate.run_directory import open_run as open_run
 from costate.training import resume as resume
+from costate.training import resume_together as resume_together
 from costate.training import train as train
+from costate.training import train_together as train_together

@@ -26,8 +26,8 @@ from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
-from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
-from costate.startup import UNCACHEABLE, prepare_jax
+from costate.programs import UNCACHEABLE, Programs, compile_programs, fresh_states, learner_layout, start_episodes
+from costate.startup import forget_uncacheable, prepare_jax
 
 # A product large enough for every core, small enough to be over in a tenth of a second.
 MATRIX_SIZE = 2048
@@ -43,7 +43,7 @@ class Benchmark:
     devices: int
     repeats: int
     raw_engine: float
-    """Random actions, no policy."""
+    """Random actions through the same sensors, no policy."""
     peak_gflops: float
     """A large float32 matrix product on all cores."""
     flops_per_step: float
@@ -55,7 +55,7 @@ class Benchmark:
     compile_seconds: float
     peak_memory_gb: float
     cold_start_seconds: float | None
-    """From the start of a process to its first iteration, with an empty compilation cache; None if not measured."""
+    """From the start of a process that trains one seed to its first iteration, with an empty compilation cache; None if not measured."""
     warm_start_seconds: float | None
     """The same with the cache of a run before."""
 
@@ -69,14 +69,18 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
     """Measure training of ``seeds`` seeds together at the paper's configuration."""
     prepare_jax()
     config = preset(preset_name, task)
-    # Processes of their own, before this one takes the cores.
-    cold, warm = measure_starts(task, preset_name) if starts else (None, None)
     numbers = tuple(range(seeds))
     layout = learner_layout(config, seeds, devices)
+    # Processes of their own, before this one takes the cores.
+    cold, warm = measure_starts(task, preset_name) if starts else (None, None)
     with contextlib.closing(make_env(task, config.rollout.environments, numbers, config.sensors)) as env:
         states = fresh_states(config, numbers)
-        programs = compile_programs(config, env, states, start_episodes(env, states), layout)
+        rollout_state = start_episodes(env, states)
+        started = time.perf_counter()
+        programs = compile_programs(config, env, states, rollout_state, layout)
+        compiling = time.perf_counter() - started
         seconds = measure_iterations(config, env, programs, programs.place(states), numbers, repeats)
+    forget_uncacheable()
     steps = config.rollout.steps_per_iteration * seeds
     raw, collect, update, peak = (statistics.median(series) for series in seconds)
     flops, peak_flops = flops_per_env_step(config), 2.0 * MATRIX_SIZE**3 / peak
@@ -94,7 +98,7 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
         # The median of whole iterations, not a sum of medians.
         end_to_end=steps / statistics.median(c + u for c, u in zip(seconds[1], seconds[2], strict=True)),
         limit=1.0 / (raw / steps + flops / peak_flops),
-        compile_seconds=programs.seconds,
+        compile_seconds=compiling,
         peak_memory_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         cold_start_seconds=cold,
         warm_start_seconds=warm,
@@ -115,10 +119,10 @@ def measure_iterations(
     _seconds(product, matrix, matrix)
     for _ in range(repeats):
         started = time.perf_counter()
-        rollout_state, *experience = programs.collect(states, start_episodes(env, states))
+        rollout_state, trajectories, final_values = programs.collect(states, start_episodes(env, states))
         collects.append(time.perf_counter() - started)
         started = time.perf_counter()
-        states, _ = jax.block_until_ready(programs.update(states, *experience))
+        states, _ = jax.block_until_ready(programs.update(states, trajectories, final_values))
         updates.append(time.perf_counter() - started)
         raws.append(_seconds(engine, rollout_state.env_state, jax.random.key(0)))
         products.append(min(_seconds(product, matrix, matrix) for _ in range(3)))
@@ -161,8 +165,9 @@ def flops_per_env_step(config: RunConfig) -> float:
     }[type(config.policy.core)]
     forward = encoder + core + heads
     reverse = encoder + 2.0 * (core + heads)
-    # The baseline measures its co-state loss too.
-    return forward + config.ppo.epochs * (forward + reverse + target)
+    # The baselines measure the co-state loss too, to be compared, but do not need it.
+    needed = target if config.ppo.costate_coef > 0.0 else 0.0
+    return forward + config.ppo.epochs * (forward + reverse + needed)
 
 
 def measure_starts(task: str, preset_name: str) -> tuple[float, float]:

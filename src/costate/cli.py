@@ -13,7 +13,7 @@ from typing import Annotated, cast
 
 import tyro
 
-from costate._errors import ConfigError, CostateError
+from costate._errors import ConfigError, CostateError, RunDirectoryError
 from costate._registry import nearest
 from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
 from costate.cores import CORES
@@ -23,7 +23,7 @@ from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
-from costate.run_directory import open_run, runs_in
+from costate.run_directory import CONFIG_FILE, open_run, runs_in
 
 # What a shell reports for a program that Ctrl-C ended.
 INTERRUPTED = 130
@@ -124,6 +124,8 @@ def train_command(arguments: list[str]) -> int:
         folder = pathlib.Path("runs") / configs[0].task / variant_name(configs[0])
         many = len(configs) > 1
         where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
+        if many and (where / CONFIG_FILE).is_file():
+            raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
         outs = [where / f"seed-{config.seed}" if many else where for config in configs]
         with contextlib.closing(reporter_for_stdout()) as reporter:
             outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, reporter=reporter)

@@ -24,11 +24,11 @@ from costate.envs.factory import make_env
 from costate.envs.sensors import BlackoutConfig
 from costate.policy import RecurrentActorCritic, act
 from costate.ppo import TrainState
-from costate.programs import state_template
+from costate.programs import UNCACHEABLE, state_template
 from costate.rollout import clip_action
 from costate.run_directory import Run, open_run
 from costate.running_stats import RunningStats, normalise
-from costate.startup import UNCACHEABLE, forget_uncacheable, prepare_jax
+from costate.startup import forget_uncacheable, prepare_jax
 
 # Pools larger than this take longer to build than they save in stepping.
 LARGEST_BATCH = 32

@@ -3,7 +3,6 @@
 import concurrent.futures
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,9 +17,12 @@ from costate.policy import build_policy
 from costate.ppo import SeedMetrics, TrainState, initial_state, iteration_keys, streams_per_minibatch, update_seeds
 from costate.rollout import Exploration, RolloutState, Trajectory, begin_seeds, explore, roll_seeds
 from costate.sharding import SEEDS, Layout, choose_layout
-from costate.startup import UNCACHEABLE, forget_uncacheable
 
 Tree = TypeVar("Tree")
+
+# Programs that contain the address of a simulator are different in every process. They carry this name, so that a compilation cache can tell them
+# from those that are worth keeping.
+UNCACHEABLE = "with_simulator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +33,6 @@ class Programs:
     """
 
     layout: Layout
-    seconds: float
-    """How long they took to compile."""
     _explore: Callable[[Key[Array, " N"]], Exploration]
     _collect: Callable[..., tuple[RolloutState, Trajectory, Float[Array, "N B"]]]
     _update: Callable[..., tuple[TrainState, SeedMetrics]]
@@ -63,7 +63,6 @@ def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout
 def compile_programs(config: RunConfig, env: AbstractEnv, states: TrainState, rollout_state: RolloutState, layout: Layout) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
-    started = time.perf_counter()
     explore = lower_explore(config, env, states).compile()
     collect = lower_collect(config, env, states, rollout_state, explore.out_info)
     with concurrent.futures.ThreadPoolExecutor(1) as worker:
@@ -71,8 +70,7 @@ def compile_programs(config: RunConfig, env: AbstractEnv, states: TrainState, ro
         _, *experience = collect.out_info
         update = lower_update(config, layout, placement, states, *experience).compile()
         compiled_collect = compiling.result()
-    forget_uncacheable()
-    return Programs(layout, time.perf_counter() - started, explore, compiled_collect, update, placement)
+    return Programs(layout, explore, compiled_collect, update, placement)
 
 
 def lower_explore(config: RunConfig, env: AbstractEnv, states: TrainState) -> Any:

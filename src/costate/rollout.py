@@ -80,18 +80,20 @@ class Trajectory(eqx.Module):
 def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -> RolloutState:
     """Start a new episode in every environment, with nothing in memory (runs on the host)."""
     env_state, timestep = env.reset(key)
-    return _with_empty_memory(env_state, timestep, policy, (env.batch_size,))
+    return _with_empty_memory(env_state, timestep, (env.batch_size, policy.core.hidden_size))
 
 
 def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
     """The same for every seed, with the seeds as the first axis."""
     env_state, timestep = env.reset_seeds(keys)
-    return _with_empty_memory(env_state, timestep, policies, (keys.shape[0], env.batch_size))
+    # A core is written for one seed, so it is asked for its size as one seed sees it.
+    one: RecurrentActorCritic = jax.eval_shape(lambda policies: jax.tree.map(lambda leaf: leaf[0], policies), policies)
+    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, one.core.hidden_size))
 
 
-def _with_empty_memory(env_state: EnvState, timestep: TimeStep, policy: RecurrentActorCritic, streams: tuple[int, ...]) -> RolloutState:
+def _with_empty_memory(env_state: EnvState, timestep: TimeStep, shape: tuple[int, ...]) -> RolloutState:
     # Made by NumPy, for the reason given in `first_step`.
-    empty = (np.zeros((*streams, policy.core.hidden_size), np.float32), np.zeros(streams, np.float32), np.zeros(streams, np.int32))
+    empty = (np.zeros(shape, np.float32), np.zeros(shape[:-1], np.float32), np.zeros(shape[:-1], np.int32))
     hidden, zeros, counts = jax.device_put(empty)
     return RolloutState(env_state, timestep, hidden, zeros, counts, zeros)
 

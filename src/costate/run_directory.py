@@ -43,6 +43,13 @@ class Run:
             return {}
         return card if isinstance(card, dict) else {}
 
+    @property
+    def seeds_together(self) -> tuple[int, ...]:
+        """The seeds that the run was started with; its own alone if that is not known."""
+        seeds = self.read_machine().get("seeds_together")
+        known = isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and self.config.seed in seeds
+        return tuple(seeds) if isinstance(seeds, list) and known else (self.config.seed,)
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """The rows logged so far, oldest first; a last line that was cut off by a crash is left out."""
         if not self.metrics.exists():
@@ -98,8 +105,18 @@ def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
 
 
 def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
-    """The run itself, or the runs of several seeds that a folder holds, in the order of their seeds."""
-    if (path / CONFIG_FILE).is_file():
+    """The run itself, or the runs in a folder that were started together, in the order of their seeds.
+
+    Other runs in the same folder are none of their business: a seed that was trained alone must not be drawn in.
+    """
+    if (path / CONFIG_FILE).is_file() or not path.is_dir():
         return [path]
-    seeds = [folder for folder in path.glob("seed-*") if (folder / CONFIG_FILE).is_file() and folder.name.removeprefix("seed-").isdigit()]
-    return sorted(seeds, key=lambda folder: int(folder.name.removeprefix("seed-"))) or [path]
+    folders = {run.config.seed: run for run in map(open_run, sorted(p for p in path.glob("seed-*") if (p / CONFIG_FILE).is_file()))}
+    groups = {seeds for run in folders.values() if len(seeds := run.seeds_together) > 1 and set(seeds) <= folders.keys()}
+    if len(groups) == 1:
+        return [folders[seed].path for seed in groups.pop()]
+    listed = ", ".join(str(run.path) for run in folders.values())
+    if not folders:
+        return [path]
+    found = "several groups of seeds" if groups else "no seeds that were trained together"
+    raise RunDirectoryError(f"{path} holds {found}, so it is not clear what to continue. Give one of the runs in it: {listed}.")

@@ -7,9 +7,7 @@ from typing import Any
 
 import jax
 
-# Programs that contain the address of a simulator are different in every process. They carry this name, so that they can be told from those
-# that are worth keeping.
-UNCACHEABLE = "with_simulator"
+from costate.programs import UNCACHEABLE
 
 
 def prepare_jax() -> None:
@@ -29,22 +27,27 @@ def one_device_per_core() -> None:
 
 def keep_compiled_programs() -> None:
     """Compiling the update takes seconds; reading it back takes a fraction of one."""
-    if _setting("jax_compilation_cache_dir") is None:
+    if _setting("jax_compilation_cache_dir") is None and cache_directory() is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache_directory()))
-        # Small programs too: a dozen that take a tenth of a second each are half of what a warm start takes.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+            # Small programs too: a dozen that take a tenth of a second each add up.
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
-def cache_directory() -> pathlib.Path:
-    """Where the user's cached programs are."""
+def cache_directory() -> pathlib.Path | None:
+    """Where the user's cached programs are; None for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "costate" / "compiled"
+    try:
+        return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "costate" / "compiled"
+    except RuntimeError:
+        return None
 
 
 def forget_uncacheable() -> None:
     """Drop from our cache the programs that no other process can use; otherwise every run would leave one behind."""
-    if _setting("jax_compilation_cache_dir") == str(cache_directory()):
-        for entry in cache_directory().glob(f"jit_{UNCACHEABLE}*"):
+    folder = cache_directory()
+    if folder is not None and _setting("jax_compilation_cache_dir") == str(folder):
+        for entry in folder.glob(f"jit_{UNCACHEABLE}*"):
             entry.unlink(missing_ok=True)
 
 

@@ -6,12 +6,13 @@ import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
 
 from costate._errors import CheckpointError, ConfigError, DivergedError
+from costate._files import remove
 from costate._types import Array, Bool
 from costate.checkpoint import Checkpoint, folders, load, load_latest, save
 from costate.config import RunConfig, to_json
@@ -28,7 +29,7 @@ from costate.programs import Programs, compile_programs, fresh_states, join_seed
 from costate.rollout import RolloutState
 from costate.run_directory import Run, check_free, create_run, open_run
 from costate.sharding import Layout
-from costate.startup import prepare_jax
+from costate.startup import forget_uncacheable, prepare_jax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +84,8 @@ def train_together(
     """
     prepare_jax()
     _check_same_but_seed(configs)
+    if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
+        raise ConfigError(f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}.")
     layout = learner_layout(configs[0], len(configs), devices)
     machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
     for out in outs:
@@ -91,12 +94,12 @@ def train_together(
     group = Group(runs, layout)
     reporter = reporter or SilentReporter()
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
-    env = _building(group)
-    states = fresh_states(group.config, group.seeds)
-    starts = [Checkpoint(0, 0, to_json(run.config), (0,) * group.config.rollout.environments) for run in runs]
-    for run, start, state in zip(runs, starts, split_seeds(states, len(runs)), strict=True):
-        save(run.checkpoints, start, state)
-    return _train_from(group, env, starts, states, reporter)
+    with _building(group) as env:
+        states = fresh_states(group.config, group.seeds)
+        starts = [Checkpoint(0, 0, to_json(run.config), (0,) * group.config.rollout.environments) for run in runs]
+        for run, start, state in zip(runs, starts, split_seeds(states, len(runs)), strict=True):
+            save(run.checkpoints, start, state)
+        return _train_from(group, env.result(), starts, states, reporter)
 
 
 def resume(path: str | pathlib.Path, *, devices: int | None = None, reporter: AbstractReporter | None = None) -> Outcome:
@@ -113,9 +116,9 @@ def resume_together(paths: Sequence[str | pathlib.Path], *, devices: int | None 
     layout = _layout_as_before(runs, devices, reporter.say)
     starts, states = _load_common(runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = Group(runs, layout)
-    env = _building(group)
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
-    return _train_from(group, env, starts, join_seeds(*states), reporter)
+    with _building(group) as env:
+        return _train_from(group, env.result(), starts, join_seeds(*states), reporter)
 
 
 def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
@@ -150,15 +153,15 @@ def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
 
 def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> Layout:
     """The devices that the runs were started on, where they exist: the order of floating-point sums depends on their number."""
-    card = runs[0].read_machine()
-    before, together = card.get("learner_devices"), card.get("seeds_together")
+    before = runs[0].read_machine().get("learner_devices")
+    before = before if isinstance(before, int) else None
     layout = learner_layout(runs[0].config, len(runs), devices)
-    if devices is None and before is not None and before != layout.devices:
+    if devices is None and before is not None:
         with contextlib.suppress(ConfigError):
             layout = learner_layout(runs[0].config, len(runs), before)
-    seeds = [run.config.seed for run in runs]
+    seeds, together = [run.config.seed for run in runs], list(runs[0].seeds_together)
     changes = [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
-    changes += [f"seeds {seeds} instead of {together} together"] if together not in (None, seeds) else []
+    changes += [f"seeds {seeds} instead of {together} together"] if together != seeds else []
     if changes:
         say(f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums")
     return layout
@@ -177,30 +180,37 @@ def _load_common(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list
         except CheckpointError as error:
             warn(f"{error} Falling back to an older one.")
             continue
+        _go_back(runs, name, warn)
         return [checkpoint for checkpoint, _ in loaded], [state for _, state in loaded]
     steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
     raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
 
 
-def _building(group: Group) -> concurrent.futures.Future[AbstractEnv]:
-    """The environments of all seeds, built while other things are made ready: it takes seconds, and most of them outside of Python."""
+def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:
+    """Forget what some of the runs did after the checkpoint that all continue from: it will be computed again."""
+    for run in runs:
+        later = [folder for folder in folders(run.checkpoints) if folder.name > name]
+        if later:
+            warn(f"{run.path} goes back from {later[-1].name} to {name}, where all seeds stand.")
+        for folder in later:
+            remove(folder)
+
+
+@contextlib.contextmanager
+def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
+    """The environments of all seeds, built while other things are made ready; closed at the end, however it comes."""
     config = group.config
-    builder = concurrent.futures.ThreadPoolExecutor(1)
-    env = builder.submit(make_env, config.task, config.rollout.environments, group.seeds, config.sensors)
-    builder.shutdown(wait=False)
-    return env
+    with concurrent.futures.ThreadPoolExecutor(1) as builder:
+        env = builder.submit(make_env, config.task, config.rollout.environments, group.seeds, config.sensors)
+        try:
+            yield env
+        finally:
+            env.result().close()
 
 
-def _train_from(
-    group: Group,
-    building: concurrent.futures.Future[AbstractEnv],
-    starts: Sequence[Checkpoint],
-    states: TrainState,
-    reporter: AbstractReporter,
-) -> list[Outcome]:
+def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: TrainState, reporter: AbstractReporter) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
-        env = stack.enter_context(contextlib.closing(building.result()))
         logs = [stack.enter_context(contextlib.closing(MetricsLog(run, start.iteration, start.env_steps))) for run in group.runs]
         restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
@@ -250,9 +260,11 @@ def _iterate(
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
         if programs is None:
             assert position.rollout_state is not None, "a run starts between cycles"
+            started = time.perf_counter()
             programs = compile_programs(config, env, position.states, position.rollout_state, group.layout)
+            forget_uncacheable()
             position = dataclasses.replace(position, states=programs.place(position.states))
-            reporter.say(_compiled(programs))
+            reporter.say(_compiled(group.layout, time.perf_counter() - started))
         before = position
         position, rows = _advance(config, programs, position)
         _stop_if_diverged(group, before, rows)
@@ -270,10 +282,10 @@ def _iterate(
     return position.iteration == config.iterations
 
 
-def _compiled(programs: Programs) -> str:
-    used, available = programs.layout.devices, len(jax.devices())
+def _compiled(layout: Layout, seconds: float) -> str:
+    used, available = layout.devices, len(jax.devices())
     where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
-    return f"compiled in {programs.seconds:.1f} s; the learner runs on {where}"
+    return f"compiled in {seconds:.1f} s; the learner runs on {where}"
 
 
 def _advance(config: RunConfig, programs: Programs, position: _Position) -> tuple[_Position, list[Row]]:
@@ -309,11 +321,20 @@ def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None)
     """A checkpoint and a picture for each run, or for those of some seeds."""
     env_steps = position.iteration * group.config.rollout.steps_per_iteration
     restarts = np.split(position.restarts, len(group.runs))
+    failures = []
     for run, state, counts in zip(group.runs, split_seeds(position.states, len(group.runs)), restarts, strict=True):
-        if seeds is None or run.config.seed in seeds:
-            checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, counts)))
+        if seeds is not None and run.config.seed not in seeds:
+            continue
+        checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, counts)))
+        try:
             save(run.checkpoints, checkpoint, state)
+        except CheckpointError as error:
+            # The other seeds are saved before this is said.
+            failures.append(error)
+        else:
             draw_learning_curve(run, describe(run.config))
+    if failures:
+        raise failures[0]
 
 
 def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:

@@ -35,14 +35,14 @@ def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, steps)))
     assert not steps.is_first.any()
     assert env.action_low.shape == env.action_high.shape == (task.action_size,)
-    again, steps = walk(env, 12, seeds=[1])
+    again, steps = walk(env, 12, seed=1)
     assert not np.array_equal(first.observation, again.observation) or np.ptp(first.observation) == 0.0
     env.close()
 
     # A new pool in which one episode has been started continues exactly as the old one, physics included.
     other = EnvPoolEnv(task, B, seeds=[3], threads=2)
     other.skip_resets(np.array([1, 1]))
-    resumed_first, resumed = walk(other, 12, seeds=[1])
+    resumed_first, resumed = walk(other, 12, seed=1)
     other.close()
     jax.tree.map(np.testing.assert_array_equal, (again, steps), (resumed_first, resumed))
 

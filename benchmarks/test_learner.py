@@ -1,0 +1,94 @@
+"""Guards the learner's speed as ratios within one run (`make bench`): the clock's own speed cancels out.
+
+Each test times two ways of doing the same work in turn and compares the best of each. A ratio that grows is a slow-down, on any machine.
+"""
+
+import dataclasses
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from costate.config import preset
+from costate.cores import scan_unroll, unroll
+from costate.ppo import Batch, Rows, total_loss
+from costate.programs import fresh_state
+
+STEPS, STREAMS, WIDTH = 1000, 8, 128
+
+
+def best_of_each(*ways, rounds=12):
+    """The shortest time of each way, measured in turn, after one call that compiles."""
+    for way in ways:
+        jax.block_until_ready(way())
+    times = [[] for _ in ways]
+    for _ in range(rounds):
+        for way, series in zip(ways, times, strict=True):
+            started = time.perf_counter()
+            jax.block_until_ready(way())
+            series.append(time.perf_counter() - started)
+    return [min(series) for series in times]
+
+
+def minibatch(config) -> Batch:
+    shape, task = (STEPS, STREAMS), config.task_record
+    keys = jax.random.split(jax.random.key(0), 3)
+    observation, action = jax.random.normal(keys[0], (*shape, task.observation_size)), jax.random.normal(keys[1], (*shape, task.action_size))
+    scalar = jax.random.normal(keys[2], shape)
+    weight = jnp.full(shape, 1.0 / (STEPS * STREAMS))
+    rows = Rows(observation, jnp.zeros(shape, bool).at[0].set(True), weight, action, scalar, scalar, scalar, scalar)
+    return Batch(rows, jnp.zeros((STREAMS, WIDTH)))
+
+
+def gradient_of(name: str):
+    config = preset(name, "WalkerStand")
+    policy, batch = fresh_state(config).policy, minibatch(config)
+    program = jax.jit(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo))
+    return lambda: program(policy, batch)
+
+
+@pytest.mark.parametrize(("name", "most"), [("gru", 0.75), ("ctrnn", 0.9)])
+def test_the_fast_core_against_the_plain_scan(benchmark, name, most):
+    """Gradient of a whole sequence: hand-written reverse pass over automatic differentiation of the scan."""
+    core = fresh_state(preset(name, "WalkerStand")).policy.core
+    features, hidden = jax.random.normal(jax.random.key(1), (STEPS, STREAMS, WIDTH)), jnp.zeros((STREAMS, WIDTH))
+    is_first = jnp.zeros((STEPS, STREAMS), bool)
+    ways = []
+    for way in (unroll, scan_unroll):
+        program = jax.jit(jax.grad(lambda core, features, way=way: jnp.square(way(core, features, hidden, is_first)).sum(), argnums=(0, 1)))
+        ways.append(lambda program=program: program(core, features))
+    fast, plain = best_of_each(*ways)
+    benchmark.extra_info["ratio"] = fast / plain
+    benchmark.pedantic(lambda: jax.block_until_ready(ways[0]()), rounds=5)
+    print(f"\n{name}: fast / plain scan = {fast / plain:.2f}")
+    assert fast / plain < most
+
+
+@pytest.mark.parametrize(("left", "right", "most"), [("nc-gru", "gru", 1.15), ("nc-ctrnn", "nc-gru", 0.8)])
+def test_a_minibatch_of_one_variant_against_another(benchmark, left, right, most):
+    """The whole gradient: the co-state loss is cheap, and a CT-RNN is cheaper than a GRU. Baselines measure their co-state loss too."""
+    ways = [gradient_of(left), gradient_of(right)]
+    first, second = best_of_each(*ways)
+    benchmark.extra_info["ratio"] = first / second
+    benchmark.pedantic(lambda: jax.block_until_ready(ways[0]()), rounds=5)
+    print(f"\n{left} / {right} = {first / second:.2f}")
+    assert first / second < most
+
+
+def test_a_minibatch_against_its_own_matrix_products(benchmark):
+    """The gradient over one large product with as many operations: how far the learner is from the machine's limit."""
+    from costate.benchmark import flops_per_env_step
+
+    config = preset("nc-gru", "WalkerStand")
+    once = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1))
+    flops = STEPS * STREAMS * (flops_per_env_step(config) - flops_per_env_step(once)) / 3.0
+    size = 2048
+    matrix = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul)
+    gradient, whole = best_of_each(gradient_of("nc-gru"), lambda: product(matrix, matrix))
+    ratio = gradient / (whole * flops / (2.0 * size**3))
+    benchmark.extra_info["ratio"] = ratio
+    benchmark.pedantic(lambda: jax.block_until_ready(gradient_of("nc-gru")()), rounds=1)
+    print(f"\none minibatch on one device / its products at full speed = {ratio:.2f}")
+    assert ratio < 4.0

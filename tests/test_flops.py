@@ -1,0 +1,63 @@
+"""The learner's matrix products, counted in its program: a guard against doing work twice that no noise of a clock can hide."""
+
+import dataclasses
+import math
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+import pytest
+
+from costate.benchmark import flops_per_env_step
+from costate.config import preset
+from costate.policy import act
+from costate.ppo import Batch, Rows, total_loss
+from costate.programs import fresh_state
+
+STEPS, STREAMS = 6, 3
+
+
+def product_flops(jaxpr) -> float:
+    """2mkn for every product of an m×k by a k×n matrix in a program, times the length of the loops it is in."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, (result,) = equation.invars[0].aval, equation.outvars
+            total += 2.0 * math.prod(result.aval.shape) * math.prod(left.shape[axis] for axis in contracted)
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        total += times * sum(product_flops(inner) for inner in jax.extend.core.jaxprs_in_params(equation.params))
+    return total
+
+
+def minibatch(config) -> Batch:
+    task, shape = config.task_record, (STEPS, STREAMS)
+    zeros = jnp.zeros(shape)
+    rows = Rows(
+        jnp.zeros((*shape, task.observation_size)),
+        jnp.zeros(shape, bool),
+        zeros,
+        jnp.zeros((*shape, task.action_size)),
+        zeros,
+        zeros,
+        zeros,
+        zeros,
+    )
+    return Batch(rows, jnp.zeros((STREAMS, config.policy.hidden_size)))
+
+
+@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn"])
+def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
+    config = preset(name, "WalkerStand")
+    state = fresh_state(config)
+    gradient = jax.make_jaxpr(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo))
+    counted = product_flops(gradient(state.policy, minibatch(config)).jaxpr) / (STEPS * STREAMS)
+    rollout = (
+        product_flops(jax.make_jaxpr(act)(state.policy, jnp.zeros((STREAMS, 24)), jnp.zeros((STREAMS, 128)), jnp.zeros(STREAMS, bool)).jaxpr)
+        / STREAMS
+    )
+    expected = flops_per_env_step(config)
+    one_epoch = flops_per_env_step(dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1)))
+    assert rollout == pytest.approx(one_epoch - (expected - one_epoch) / 3, rel=1e-9)
+    # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some 700,000.
+    assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
