@@ -75,6 +75,11 @@ def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path
         assert len((tmp_path / "group" / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
+def test_several_seeds_do_not_go_into_a_run(whole, capsys):
+    assert main(["train", "CartpoleSwingup", "--seeds", "2", "--out", str(whole[0])]) == 1
+    assert "is a run itself" in capsys.readouterr().err
+
+
 def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
     path = tmp_path / "killed"
     command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path)]

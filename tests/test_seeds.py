@@ -7,10 +7,11 @@ import pytest
 
 from costate._errors import CheckpointError, ConfigError, DivergedError, RunDirectoryError
 from costate.checkpoint import folders
+from costate.config import preset
 from costate.console import AbstractReporter, Progression
 from costate.envs.factory import make_env
 from costate.programs import fresh_states, start_episodes
-from costate.run_directory import open_run, runs_in
+from costate.run_directory import create_run, open_run, runs_in
 from costate.training import resume, resume_together, train, train_together
 
 
@@ -101,7 +102,9 @@ def test_a_group_that_was_cut_off_resumes_to_the_numbers_of_one_that_was_not(tmp
     for file in newest.iterdir():
         file.unlink()
     newest.rmdir()
-    resumed = resume_together(runs_in(tmp_path / "cut"))
+    reporter = Witness()
+    resumed = resume_together(runs_in(tmp_path / "cut"), reporter=reporter)
+    assert any("seed-0 goes back from step_000000004000 to step_000000000000" in text for text in reporter.said)
     assert [numbers(outcome.run) for outcome in resumed] == [numbers(outcome.run) for outcome in whole]
 
 
@@ -123,6 +126,48 @@ def test_runs_that_have_no_checkpoint_in_common_are_refused(tmp_path, small_conf
         folder.rename(folder.with_name(f"step_{999_000 + i:012d}"))
     with pytest.raises(CheckpointError, match=r"no usable checkpoint in common .*Resume them one by one"):
         resume_together([tmp_path / "seed-0", tmp_path / "seed-1"])
+
+
+def started(folder, seed, together):
+    """A folder that looks like a run of ``seed`` that was started with others."""
+    config = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), seed=seed)
+    return create_run(folder / f"seed-{seed}", config, {"seeds_together": together}, overwrite=False).path
+
+
+def test_a_folder_stands_for_the_seeds_that_were_started_together_and_no_others(tmp_path):
+    group = [started(tmp_path, seed, [10, 2]) for seed in (10, 2)]
+    started(tmp_path, 7, [7])
+    (tmp_path / "seed-x").mkdir()
+    assert runs_in(tmp_path) == group
+    assert runs_in(group[0]) == [group[0]]
+
+
+def test_a_folder_with_several_groups_is_not_guessed_at(tmp_path):
+    for seed in (0, 1, 2, 3):
+        started(tmp_path, seed, [0, 1] if seed < 2 else [2, 3])
+    with pytest.raises(RunDirectoryError, match=r"several groups of seeds.*seed-0, .*seed-3"):
+        runs_in(tmp_path)
+
+
+def test_a_folder_of_lonely_seeds_is_not_a_group(tmp_path):
+    started(tmp_path, 0, [0])
+    # The other of its group was deleted.
+    started(tmp_path, 1, [1, 2])
+    with pytest.raises(RunDirectoryError, match="no seeds that were trained together"):
+        runs_in(tmp_path)
+
+
+def test_a_damaged_card_is_no_obstacle(tmp_path):
+    run = open_run(started(tmp_path, 3, ["3", None]))
+    assert run.seeds_together == (3,)
+    (run.path / "machine.json").write_text("{")
+    assert run.seeds_together == (3,)
+    assert run.read_machine() == {}
+
+
+def test_runs_need_folders_of_their_own(tmp_path, small_config):
+    with pytest.raises(ConfigError, match="2 runs need as many different folders"):
+        train_together(seeds_of(small_config, (0, 1)), [tmp_path / "a", tmp_path / "a"], overwrite=True)
 
 
 def test_nothing_is_made_if_one_of_the_folders_is_taken(tmp_path, small_config):

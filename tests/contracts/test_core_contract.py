@@ -133,6 +133,12 @@ def test_a_batch_step_equals_single_steps(name):
         np.testing.assert_allclose(stepped[b], core.step(features[5, b], jnp.zeros(H) if is_first[5, b] else hidden[b]), atol=1e-6)
 
 
+def test_hidden_size_is_the_width_of_the_state(name):
+    core = build(name)
+    assert core.hidden_size == H
+    assert core.step(jnp.zeros(F), jnp.zeros(H)).shape == (H,)
+
+
 def test_every_initial_recurrent_matrix_is_orthogonal(name):
     core = CORES[name]().build(jax.random.key(7), 16, 16)
     matrices = [m for m in jax.tree.leaves(core) if m.shape[-2:] == (16, 16)]
