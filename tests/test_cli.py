@@ -127,8 +127,8 @@ def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
     small = ["CartpoleSwingup", "--environments", "2", "--hidden-size", "8", "--epochs", "1", "--minibatches", "1", "--checkpoint-every", "1000"]
     arguments = ["train", *small, "--rollout-length", "50", "--steps", "100_000", "--out", str(tmp_path / "run")]
     limited = ["bash", "-c", 'ulimit -f 60 && exec "$@"', "bash", sys.executable, "-m", "costate.cli", *arguments]
-    # Without the compilation cache of the tests, whose files would not fit either.
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    # Without a compilation cache, whose files would not fit either: JAX only warns about those.
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     result = subprocess.run(limited, capture_output=True, text=True, timeout=300, env=environment)
     assert result.returncode == 1, result.stdout
     assert result.stderr.startswith(f"error: Could not write {tmp_path / 'run'}")
@@ -249,7 +249,12 @@ def test_help_of_train_shows_every_core_and_the_flags_of_the_readme(capsys):
 def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr("costate.training.train", lambda config, out, **_: seen.append((config, out)) or (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def note(configs, outs, **_):
+        seen.append((configs[0], outs[0]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("costate.training.train_together", note)
     assert main(["train", "WalkerStand", "--preset", "ctrnn"]) == 130
     assert main(["train", "WalkerStand", "--preset", "authors-code", "--core", "ctrnn", "--core.initialisation", "uniform"]) == 130
     assert main(["train", "WalkerStand", "--preset", "gru", "--costate-coef", "0.1", "--seed", "3"]) == 130

@@ -120,3 +120,9 @@ def test_a_variant_that_is_no_preset_gets_a_name_that_other_variants_do_not_have
     weights = [variant_name(RunConfig("WalkerStand", ppo=PPOConfig(costate_coef=c))) for c in (0.01, 0.1)]
     assert weights[0] != weights[1]
     assert all(name.startswith("nc-gru-") for name in weights)
+
+
+def test_a_short_run_of_few_environments_has_a_variant_name_too():
+    """Its steps would not make an iteration of the preset's 32 environments."""
+    few = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), rollout=RolloutConfig(environments=4), steps=8000)
+    assert variant_name(few).startswith("nc-gru-")

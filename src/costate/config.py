@@ -152,8 +152,10 @@ PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 def variant_name(config: RunConfig) -> str:
     """The preset that a config is, whatever its task, seed and budget; else a name of its own."""
+    # Compared at the task's budget: a short one need not be possible with the environments of the preset.
+    usual = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=RunConfig.checkpoint_every)
     for name in PRESETS:
-        if dataclasses.replace(preset(name, config.task), seed=config.seed, steps=config.steps, checkpoint_every=config.checkpoint_every) == config:
+        if preset(name, config.task) == usual:
             return name
     plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
     prefix = "nc-" if config.ppo.costate_coef > 0.0 else ""
