@@ -6,7 +6,7 @@ import json
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json, variant_name
+from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json, variant_name, with_overrides
 from costate.cores.ctrnn import CTRNNConfig
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
@@ -62,6 +62,30 @@ def test_hash_changes_with_any_field_and_only_then():
     assert len({config_hash(c) for c in (config, *others)}) == 4
 
 
+def test_a_field_that_an_older_version_did_not_know_has_its_default_and_leaves_the_hash():
+    config = RunConfig("WalkerStand", seed=3, ppo=PPOConfig(epochs=2))
+    data = to_json(config)
+    del data["checkpoint_every"], data["ppo"]["discount"]
+    assert from_json(data) == config
+
+    @dataclasses.dataclass(frozen=True)
+    class Later(RunConfig):
+        invented: float = 1.0
+
+    later = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    assert config_hash(Later(**later)) == config_hash(config)
+    assert config_hash(Later(**later, invented=2.0)) != config_hash(config)
+
+
+def test_overrides_change_what_they_name_and_nothing_else():
+    config = RunConfig("WalkerStand", seed=3, ppo=PPOConfig(epochs=2))
+    changed = with_overrides(config, {"ppo": {"costate_coef": 0.1}, "policy": {"core": {"name": "ctrnn"}}})
+    assert changed == RunConfig("WalkerStand", seed=3, policy=PolicyConfig(core=CTRNNConfig()), ppo=PPOConfig(epochs=2, costate_coef=0.1))
+    assert with_overrides(config, {}) == config
+    with pytest.raises(ConfigError, match=r"config.ppo has an unknown field 'epoch'. Did you mean epochs"):
+        with_overrides(config, {"ppo": {"epoch": 3}})
+
+
 @pytest.mark.parametrize(("length", "cycle"), [(1000, 1), (250, 4), (300, 4), (2000, 1)])
 def test_a_cycle_holds_at_least_one_whole_episode(length, cycle):
     assert RunConfig("WalkerStand", rollout=RolloutConfig(rollout_length=length)).cycle == cycle
@@ -91,7 +115,7 @@ def test_impossible_runs_are_refused(settings, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("seed"), "lacks the field 'seed'"),
+        (lambda d: d.pop("task"), "lacks the field 'task'"),
         (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
         (lambda d: d["ppo"].update(epochs="four"), "config.ppo.epochs is 'four', but it should be int"),
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),

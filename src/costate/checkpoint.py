@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from costate._errors import CheckpointError, ConfigError
 from costate._files import remove, replace_atomically, write_through
-from costate.config import RunConfig, differing_fields, to_json
+from costate.config import RunConfig, differing_fields, from_json, to_json
 
 KEPT = 3
 FORMAT = 1
@@ -70,7 +70,12 @@ def folders(directory: pathlib.Path) -> list[pathlib.Path]:
 def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Checkpoint, State]:
     """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file."""
     record = _read_record(folder / RECORD_FILE)
-    changed = differing_fields(record["config"], to_json(config))
+    try:
+        # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
+        written = to_json(from_json(record["config"]))
+    except ConfigError as error:
+        raise CheckpointError(f"{folder} cannot be used with this version of costate: {error}") from error
+    changed = differing_fields(written, to_json(config))
     if changed:
         raise ConfigError(
             f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "

@@ -84,18 +84,22 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 def _encode(part: Any) -> Any:
     if not dataclasses.is_dataclass(part):
         return part
-    data = {field.name: _encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
-    for base, registry in _CHOICES.items():
-        if isinstance(part, base):
-            return {"name": registry.name_of(type(part))} | data
-    return data
+    return _choice(part) | {field.name: _encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
+
+
+def _choice(part: Any) -> dict[str, Any]:
+    """The name of a part that was chosen by name."""
+    return next(({"name": registry.name_of(type(part))} for base, registry in _CHOICES.items() if isinstance(part, base)), {})
 
 
 _CHOICES: dict[type, Registry[Any]] = {CoreConfig: CORES, ReadoutConfig: READOUTS}
 
 
 def from_json(data: dict[str, Any]) -> RunConfig:
-    """The inverse of :func:`to_json`; an unknown, missing or ill-typed entry is an error that names it."""
+    """The inverse of :func:`to_json`; an unknown or ill-typed entry is an error that names it.
+
+    A missing field was unknown to the version that wrote the config, and its default is what that version did.
+    """
     config: RunConfig = _decode(RunConfig, data, "config")
     return config
 
@@ -110,9 +114,10 @@ def _decode(kind: type, data: Any, where: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in data.keys() - fields.keys():
         raise ConfigError(f"{where} has an unknown field {name!r}. {nearest(name, tuple(fields))}")
-    for name in fields.keys() - data.keys():
-        raise ConfigError(f"{where} lacks the field {name!r}. It was written by another version of costate, or edited.")
-    return kind(**{name: _decode_value(field.type, data[name], f"{where}.{name}") for name, field in fields.items()})
+    for name, field in fields.items():
+        if name not in data and field.default is dataclasses.MISSING:
+            raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
+    return kind(**{name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()})
 
 
 def _decode_value(kind: Any, value: Any, where: str) -> Any:
@@ -126,10 +131,35 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
     return float(value) if isinstance(value, int) and float in allowed else value
 
 
+def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
+    """``config`` with some fields changed, given as nested plain data; a core or readout of another name starts from its own defaults."""
+    return from_json(_merge(to_json(config), overrides))
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    if changes.get("name", base.get("name")) != base.get("name"):
+        base = next((_encode(registry[changes["name"]]()) for registry in _CHOICES.values() if base.get("name") in registry), base)
+    merged = dict(base)
+    for name, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(name), dict)
+        merged[name] = _merge(base[name], value) if both else value
+    return merged
+
+
 def config_hash(config: RunConfig) -> str:
-    """Twelve hexadecimal digits that two configs share exactly when they are equal."""
-    canonical = json.dumps(to_json(config), sort_keys=True, separators=(",", ":"))
+    """Twelve hexadecimal digits that two configs share exactly when they are equal.
+
+    Only what differs from the defaults counts, so that a run keeps its hash when a later version adds a field.
+    """
+    canonical = json.dumps(_without_defaults(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def _without_defaults(part: Any) -> Any:
+    if not dataclasses.is_dataclass(part):
+        return part
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if getattr(part, field.name) != field.default}
+    return _choice(part) | {name: _without_defaults(value) for name, value in values.items()}
 
 
 def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, ...]:

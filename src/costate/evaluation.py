@@ -146,9 +146,28 @@ def _write(run: Run, result: Evaluation) -> pathlib.Path:
     low, high = result.quartiles
     summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
     document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    name = f"step_{result.env_steps:012d}_dropout_{result.dropout:g}_episodes_{len(result.returns)}_seed_{result.seed}.json"
-    path = run.evaluations / name
+    path = _file(run, result.env_steps, result.dropout, len(result.returns), result.seed)
     with explained_errors(path):
         run.evaluations.mkdir(exist_ok=True)
     write_atomically(path, json.dumps(document, indent=1).encode())
     return path
+
+
+def _file(run: Run, env_steps: int, dropout: float, episodes: int, seed: int) -> pathlib.Path:
+    return run.evaluations / f"step_{env_steps:012d}_dropout_{dropout:g}_episodes_{episodes}_seed_{seed}.json"
+
+
+def find_evaluation(run: Run, dropout: float, episodes: int, seed: int = 0) -> Evaluation | None:
+    """The evaluation of the newest checkpoint that was made with these settings; None if there is none, or none that can be read."""
+    saved = folders(run.checkpoints)
+    return read_evaluation(_file(run, int(saved[-1].name.removeprefix("step_")), dropout, episodes, seed)) if saved else None
+
+
+def read_evaluation(path: pathlib.Path) -> Evaluation | None:
+    """What :func:`evaluate` wrote to ``path``; None if that is missing or damaged."""
+    try:
+        record = json.loads(path.read_text())["evaluation"]
+        returns = tuple(float(value) for value in record["returns"])
+        return Evaluation(record["task"], float(record["dropout"]), int(record["seed"]), int(record["env_steps"]), returns)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,5 +1,6 @@
 """Metrics on disk: one JSON line and one TensorBoard event per iteration."""
 
+import abc
 import contextlib
 import json
 import math
@@ -15,7 +16,19 @@ from costate.run_directory import Run
 Row = dict[str, float | int]
 
 
-class MetricsLog:
+class AbstractLog(abc.ABC):
+    """Receives one row for every iteration of a run."""
+
+    @abc.abstractmethod
+    def write(self, row: Row) -> None:
+        """Numbers that do not exist (the return when no episode ended) are NaN."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class MetricsLog(AbstractLog):
     """Appends rows to ``metrics.jsonl`` and to TensorBoard. A resumed run first forgets the rows that it is about to compute again."""
 
     def __init__(self, run: Run, iteration: int, env_steps: int) -> None:

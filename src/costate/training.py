@@ -23,13 +23,14 @@ from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.interrupts import StopRequest, stop_requests
 from costate.machine import describe_machine
-from costate.metrics_log import MetricsLog, Row
+from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.ppo import TrainState
 from costate.programs import Programs, compile_programs, fresh_states, join_seeds, learner_layout, split_seeds, start_episodes, state_template
 from costate.rollout import RolloutState
 from costate.run_directory import Run, check_free, create_run, open_run
 from costate.sharding import Layout
 from costate.startup import forget_uncacheable, prepare_jax
+from costate.wandb_log import WandbLog, load_wandb
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Group:
 
     runs: tuple[Run, ...]
     layout: Layout
+    wandb: str | None = None
+    """Project at Weights & Biases that the metrics go to as well."""
 
     @property
     def config(self) -> RunConfig:
@@ -64,10 +67,14 @@ def train(
     *,
     overwrite: bool = False,
     devices: int | None = None,
+    wandb: str | None = None,
     reporter: AbstractReporter | None = None,
 ) -> Outcome:
-    """Train a new run in the folder ``out``, the learner on ``devices`` devices (None for all that can be used)."""
-    return train_together([config], [out], overwrite=overwrite, devices=devices, reporter=reporter)[0]
+    """Train a new run in the folder ``out``, the learner on ``devices`` devices (None for all that can be used).
+
+    Metrics go also to the project ``wandb`` at Weights & Biases, if one is named.
+    """
+    return train_together([config], [out], overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)[0]
 
 
 def train_together(
@@ -76,6 +83,7 @@ def train_together(
     *,
     overwrite: bool = False,
     devices: int | None = None,
+    wandb: str | None = None,
     reporter: AbstractReporter | None = None,
 ) -> list[Outcome]:
     """Train several seeds of one config in one program, each in a folder of its own.
@@ -84,6 +92,8 @@ def train_together(
     """
     prepare_jax()
     _check_same_but_seed(configs)
+    if wandb is not None:
+        load_wandb()
     if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
         raise ConfigError(f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}.")
     layout = learner_layout(configs[0], len(configs), devices)
@@ -91,7 +101,7 @@ def train_together(
     for out in outs:
         check_free(pathlib.Path(out), overwrite=overwrite)
     runs = tuple(create_run(pathlib.Path(out), config, machine, overwrite=overwrite) for config, out in zip(configs, outs, strict=True))
-    group = Group(runs, layout)
+    group = Group(runs, layout, wandb)
     reporter = reporter or SilentReporter()
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
     with _building(group) as env:
@@ -102,20 +112,24 @@ def train_together(
         return _train_from(group, env.result(), starts, states, reporter)
 
 
-def resume(path: str | pathlib.Path, *, devices: int | None = None, reporter: AbstractReporter | None = None) -> Outcome:
+def resume(path: str | pathlib.Path, *, devices: int | None = None, wandb: str | None = None, reporter: AbstractReporter | None = None) -> Outcome:
     """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped."""
-    return resume_together([path], devices=devices, reporter=reporter)[0]
+    return resume_together([path], devices=devices, wandb=wandb, reporter=reporter)[0]
 
 
-def resume_together(paths: Sequence[str | pathlib.Path], *, devices: int | None = None, reporter: AbstractReporter | None = None) -> list[Outcome]:
+def resume_together(
+    paths: Sequence[str | pathlib.Path], *, devices: int | None = None, wandb: str | None = None, reporter: AbstractReporter | None = None
+) -> list[Outcome]:
     """Continue runs that were trained together from the newest checkpoint that all of them have."""
     prepare_jax()
+    if wandb is not None:
+        load_wandb()
     runs = tuple(open_run(pathlib.Path(path)) for path in paths)
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
     starts, states = _load_common(runs, lambda warning: reporter.say(f"warning: {warning}"))
-    group = Group(runs, layout)
+    group = Group(runs, layout, wandb)
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
     with _building(group) as env:
         return _train_from(group, env.result(), starts, join_seeds(*states), reporter)
@@ -211,7 +225,7 @@ def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
 def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: TrainState, reporter: AbstractReporter) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
-        logs = [stack.enter_context(contextlib.closing(MetricsLog(run, start.iteration, start.env_steps))) for run in group.runs]
+        logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb)] for run in group.runs]
         restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
             # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
@@ -220,6 +234,13 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
         stop = stack.enter_context(stop_requests())
         finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None), reporter, stop)
     return [Outcome(run, finished) for run in group.runs]
+
+
+def _logs(run: Run, start: Checkpoint, wandb: str | None) -> Iterator[AbstractLog]:
+    """Where the rows of a run go; each is made when it is asked for, so that one that cannot be opened leaves those before it to be closed."""
+    yield MetricsLog(run, start.iteration, start.env_steps)
+    if wandb is not None:
+        yield WandbLog(run, wandb)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +257,7 @@ class _Position:
 def _iterate(
     group: Group,
     env: AbstractEnv,
-    logs: Sequence[MetricsLog],
+    logs: Sequence[Sequence[AbstractLog]],
     position: _Position,
     reporter: AbstractReporter,
     stop: StopRequest,
@@ -268,8 +289,9 @@ def _iterate(
         before = position
         position, rows = _advance(config, programs, position)
         _stop_if_diverged(group, before, rows)
-        for log, row in zip(logs, rows, strict=True):
-            log.write(row)
+        for each, row in zip(logs, rows, strict=True):
+            for log in each:
+                log.write(row)
         seconds += rows[0]["time/collect"] + rows[0]["time/update"]
         left = seconds / (position.iteration - first) * (config.iterations - position.iteration)
         try:

@@ -1,0 +1,45 @@
+"""``costate bench``: how fast this machine trains, and how fast it could."""
+
+import dataclasses
+import json
+from typing import Annotated
+
+import tyro
+
+from costate._errors import ConfigError
+from costate.config import PresetName
+from costate.envs.tasks import TASKS
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchArguments:
+    """Measure how fast this machine trains at the paper's configuration, and how fast it could. Leave it alone for the while."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand"
+    """Task to train on."""
+    preset: PresetName = "nc-gru"
+    """Variant of the paper."""
+    seeds: int = 1
+    """Seeds that train together."""
+    devices: int | None = None
+    """Devices that share the learner's work; None for all that can be used."""
+    repeats: int = 7
+    """Iterations, each followed by as many steps of the raw engine; medians are reported."""
+    starts: bool = True
+    """Whether to measure also how long a process takes to its first iteration, with an empty and with a full compilation cache."""
+    json: bool = False
+    """Print the numbers as JSON instead of a table."""
+
+
+def run(arguments: list[str]) -> int:
+    """Measure the speed of training, and the limit of the machine."""
+    from costate.benchmark import run_benchmark, table
+
+    parsed = tyro.cli(BenchArguments, prog="costate bench", args=arguments)
+    for name in ("seeds", "repeats"):
+        if getattr(parsed, name) < 1:
+            raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
+    TASKS[parsed.task]  # an unknown task is said before a minute has passed
+    result = run_benchmark(parsed.task, parsed.preset, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts)
+    print(json.dumps(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction}, indent=1) if parsed.json else table(result))
+    return 0

@@ -1,0 +1,30 @@
+"""``costate report``: figures and tables of a folder of runs."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportArguments:
+    """Draw the figures and tables of a folder of runs: one page that works offline, PNG and SVG of every figure, and the numbers as JSON."""
+
+    folder: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="DIR")]
+    """Folder of a sweep, or any folder with runs in it."""
+
+
+def run(arguments: list[str]) -> int:
+    """Draw the figures and tables of a folder of runs."""
+    from costate.experiments.report import write_report
+
+    parsed = tyro.cli(ReportArguments, prog="costate report", args=arguments)
+    page, collection = write_report(parsed.folder)
+    for name, reason in collection.broken:
+        print(f"not reported: {name}: {reason}")
+    unfinished = [entry for entry in collection.entries if not entry.finished]
+    for entry in unfinished:
+        print(f"unfinished: {entry.config.task} {entry.variant} seed {entry.config.seed} at {entry.env_steps:,} steps")
+    print(f"{len(collection.entries)} runs reported; written: {page}")
+    return 0

@@ -1,0 +1,121 @@
+"""``costate sweep``: many runs, here or on a cluster."""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import tyro
+
+from costate._errors import ConfigError
+from costate.experiments.schedule import AbstractBackend, run_jobs
+from costate.experiments.spec import SweepSpec, load_spec
+from costate.experiments.sweep import Standing, Status, jobs_left, locked, open_sweep, standing
+from costate.experiments.watch import AbstractWatch, watch_for_stdout
+from costate.experiments.work import Job
+from costate.interrupts import stop_requests
+
+INTERRUPTED = 130
+# Seconds between two looks at the folders of the runs that are at work.
+REFRESH = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepArguments:
+    """Train variants × tasks × seeds. Finished runs are skipped, interrupted ones continue, failed ones are listed."""
+
+    spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC")]
+    """A TOML file, or a preset: figure2, figure3, robustness, laptop."""
+    out: pathlib.Path | None = None
+    """Folder of the sweep; None for sweeps/NAME. With Ray, on storage that every node reaches."""
+    backend: Literal["local", "ray"] = "local"
+    """Where the runs are trained."""
+    address: str | None = None
+    """Address of a Ray cluster (host:port, or auto); None to start one on this machine."""
+    retry_failed: bool = False
+    """Try the runs again that have failed."""
+    dry_run: bool = False
+    """Only say what would be done."""
+
+
+def run(arguments: list[str]) -> int:
+    """Train variants × tasks × seeds."""
+    parsed = tyro.cli(SweepArguments, prog="costate sweep", args=arguments)
+    if parsed.address is not None and parsed.backend != "ray":
+        raise ConfigError("--address names a Ray cluster, so it needs --backend ray.")
+    spec = load_spec(parsed.spec)
+    folder = parsed.out or pathlib.Path("sweeps") / spec.name
+    print(f"sweep {spec.name}: {len(spec.runs)} runs ({len(spec.variants)} variants × {len(spec.tasks)} tasks × seeds) → {folder}", flush=True)
+    if parsed.dry_run:
+        for planned in spec.runs:
+            print(f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}")
+        return 0
+    finished = _sweep(spec, folder, parsed)
+    return _conclude(spec, folder, finished)
+
+
+def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> bool:
+    """True unless it was asked to stop."""
+    with contextlib.ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked(folder))
+        open_sweep(folder, spec, retry_failed=parsed.retry_failed)
+        jobs = jobs_left(folder, spec)
+        if not jobs:
+            return True
+        backend = stack.enter_context(contextlib.closing(_backend(spec, folder, parsed)))
+        watch = stack.enter_context(contextlib.closing(watch_for_stdout()))
+        stop = stack.enter_context(stop_requests())
+        return run_jobs(backend, jobs, spec.resources.retries, stop, _Progress(spec, folder, watch).look)
+
+
+def _backend(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> AbstractBackend:
+    if parsed.backend == "ray":
+        from costate.experiments.ray_cluster import RayBackend
+
+        return RayBackend(parsed.address, spec.resources, folder)
+    from costate.experiments.local import LocalBackend
+
+    return LocalBackend(spec.resources.cores)
+
+
+class _Progress:
+    """Keeps the standing of every run and reads again only those that may have changed."""
+
+    def __init__(self, spec: SweepSpec, folder: pathlib.Path, watch: AbstractWatch) -> None:
+        self._spec, self._folder, self._watch = spec, folder, watch
+        self._standings = {planned.folder: standing(folder, spec, planned) for planned in spec.runs}
+        self._running: frozenset[str] = frozenset()
+        self._last = 0.0
+
+    def look(self, jobs: Sequence[Job]) -> None:
+        running = frozenset(run for job in jobs for run in job.runs)
+        now = time.monotonic()
+        if running == self._running and now - self._last < REFRESH:
+            return
+        for planned in self._spec.runs:
+            if planned.folder in running | self._running:
+                self._standings[planned.folder] = standing(self._folder, self._spec, planned, running=planned.folder in running)
+        self._running, self._last = running, now
+        self._watch.show(tuple(self._standings.values()))
+
+
+def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
+    standings = [standing(folder, spec, planned) for planned in spec.runs]
+    failed = [s for s in standings if s.status is Status.FAILED]
+    for s in failed:
+        print(f"failed: {s.planned.label} ({folder / s.planned.folder}): {s.error}")
+    if not finished:
+        print(f"stopped and saved; continue with the same command: {_count(standings, Status.FINISHED)} of {len(standings)} runs are finished")
+        return INTERRUPTED
+    if failed:
+        print(f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again")
+        return 1
+    print(f"done: {len(standings)} runs in {folder}; see them with: costate report {folder}")
+    return 0
+
+
+def _count(standings: Sequence[Standing], status: Status) -> int:
+    return sum(s.status is status for s in standings)

@@ -1,0 +1,169 @@
+"""``costate train``: a new run, several seeds of it, or the continuation of one."""
+
+import argparse
+import contextlib
+import dataclasses
+import pathlib
+from typing import Annotated, cast
+
+import tyro
+
+from costate._errors import ConfigError, RunDirectoryError
+from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
+from costate.cores import CORES
+from costate.envs.sensors import BlackoutConfig
+from costate.envs.tasks import TASKS
+from costate.policy import PolicyConfig
+from costate.ppo import PPOConfig
+from costate.readouts import READOUTS
+from costate.rollout import RolloutConfig
+from costate.run_directory import CONFIG_FILE, open_run, runs_in
+
+# What a shell reports for a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+CoreName = tyro.extras.literal_type_from_choices(CORES.names())
+ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments:
+    """Train a recurrent policy on a task whose sensors fail, or continue a run."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
+    """Task to train on; `costate tasks` lists them. Not given with --resume."""
+    preset: PresetName = "nc-gru"
+    """Variant of the paper that supplies the defaults below."""
+    core: CoreName = "gru"  # type: ignore[valid-type]
+    """Recurrent core."""
+    readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
+    """Control law that turns the hidden state into an action."""
+    seed: int = 0
+    """Seed of weights, noise, sensor faults and episodes."""
+    seeds: int = 1
+    """Train so many seeds together in one program, counted from --seed; each has a folder of its own."""
+    devices: int | None = None
+    """Devices that share the learner's work; None for all that can be used."""
+    steps: int | None = None
+    """Environment steps; None for the task's budget in the paper."""
+    out: pathlib.Path | None = None
+    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
+    resume: pathlib.Path | None = None
+    """Folder of a run to continue, instead of starting a new one; or a folder of several seeds, to continue them together."""
+    overwrite: bool = False
+    """Delete the run that is already in the folder."""
+    wandb: str | None = None
+    """Project at Weights & Biases to log to as well; without it nothing is sent anywhere. Offline with WANDB_MODE=offline."""
+    checkpoint_every: int = 20
+    """Iterations between two checkpoints."""
+    sensors: Annotated[BlackoutConfig, tyro.conf.arg(name="")] = BlackoutConfig()
+    policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
+    rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
+    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
+
+
+def run(arguments: list[str]) -> int:
+    """Train a recurrent policy, or continue a run."""
+    from costate.console import reporter_for_stdout
+    from costate.training import resume_together, train_together
+
+    parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
+    if parsed.resume is not None:
+        _check_unchanged(parsed.resume, parsed, arguments)
+        with contextlib.closing(reporter_for_stdout()) as reporter:
+            outcomes = resume_together(runs_in(parsed.resume), devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+        where = parsed.resume
+    else:
+        configs = _seed_configs(_run_config(parsed), parsed.seeds)
+        folder = pathlib.Path("runs") / configs[0].task / variant_name(configs[0])
+        many = len(configs) > 1
+        where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
+        if many and (where / CONFIG_FILE).is_file():
+            raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
+        outs = [where / f"seed-{config.seed}" if many else where for config in configs]
+        with contextlib.closing(reporter_for_stdout()) as reporter:
+            outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+    if not all(outcome.finished for outcome in outcomes):
+        print(f"stopped and saved; continue with: costate train --resume {where}")
+        return INTERRUPTED
+    run = outcomes[0].run
+    folders = ", ".join(outcome.run.path.name for outcome in outcomes)
+    what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
+    print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
+    return 0
+
+
+def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed.")
+    return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
+
+
+def _train_defaults(arguments: list[str]) -> TrainArguments:
+    """Defaults as the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--preset", "--core", "--readout", "--resume"):
+        peek.add_argument(flag)
+    chosen, _ = peek.parse_known_args(arguments)
+    if chosen.resume is not None:
+        return _as_arguments(open_run(runs_in(pathlib.Path(chosen.resume))[0]).config, "nc-gru")
+    # An unknown preset is left to the parser proper, whose error shows the choices.
+    name = chosen.preset if chosen.preset in PRESETS else "nc-gru"
+    config = preset(name, next(iter(TASKS)).name)
+    policy = config.policy
+    if chosen.core is not None:
+        policy = dataclasses.replace(policy, core=CORES[chosen.core]())
+    if chosen.readout is not None:
+        policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
+    return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
+
+
+def _as_arguments(config: RunConfig, preset_name: str) -> TrainArguments:
+    return TrainArguments(
+        task=config.task,
+        preset=cast(PresetName, preset_name),
+        core=CORES.name_of(type(config.policy.core)),
+        readout=READOUTS.name_of(type(config.policy.readout)),
+        seed=config.seed,
+        steps=config.steps,
+        checkpoint_every=config.checkpoint_every,
+        sensors=config.sensors,
+        policy=config.policy,
+        rollout=config.rollout,
+        ppo=config.ppo,
+    )
+
+
+def _run_config(arguments: TrainArguments) -> RunConfig:
+    if not arguments.task:
+        raise ConfigError("No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them.")
+    return RunConfig(
+        task=arguments.task,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        checkpoint_every=arguments.checkpoint_every,
+        policy=arguments.policy,
+        sensors=arguments.sensors,
+        rollout=arguments.rollout,
+        ppo=arguments.ppo,
+    )
+
+
+def _check_unchanged(run: pathlib.Path, parsed: TrainArguments, arguments: list[str]) -> None:
+    """A resumed run keeps its config: anything else would not continue the same curve."""
+    flags = {argument.split("=")[0] for argument in arguments}
+    meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
+    if meaningless:
+        raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
+    # A core or readout of another name stands for its default settings.
+    policy = parsed.policy
+    if CORES[parsed.core] is not type(policy.core):
+        policy = dataclasses.replace(policy, core=CORES[parsed.core]())
+    if READOUTS[parsed.readout] is not type(policy.readout):
+        policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
+    wanted = _run_config(dataclasses.replace(parsed, policy=policy))
+    changed = differing_fields(to_json(open_run(runs_in(run)[0]).config), to_json(wanted))
+    if changed:
+        raise ConfigError(
+            f"{run} cannot be resumed with another config. Changed: {'; '.join(changed)}. Leave these flags out, or start a new run with --out."
+        )

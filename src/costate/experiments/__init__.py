@@ -1,0 +1,1 @@
+"""From runs to evidence: sweeps, statistics, figures, reports."""

@@ -1,0 +1,192 @@
+"""The figures of a report. Each function draws one, from data that has been read already, and knows nothing of files."""
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection, Entry
+from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
+
+# Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
+PANEL = (3.6, 2.7)
+COLUMNS = 4
+
+
+def colour(collection: Collection, variant: str) -> str:
+    return COLOURS[collection.variants.index(variant) % len(COLOURS)]
+
+
+def learning_curves(collection: Collection) -> Figure:
+    """The paper's Figure 2: mean ± one standard deviation over seeds, each smoothed over 30 points."""
+    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, RETURN, _paper_band), "episode return")
+
+
+def interquartile_curves(collection: Collection) -> Figure:
+    """The same runs as interquartile means with bootstrap intervals, which a single lucky or failed seed does not move."""
+    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, RETURN, _robust_band), "episode return")
+
+
+def costate_curves(collection: Collection) -> Figure:
+    """How far hidden states are from the co-state target while learning."""
+    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, COSTATE, _paper_band), "1 − cos(h, λ̂)")
+
+
+def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:
+    """The four panels of the paper's Figure 3 for one task."""
+    figure = Figure(figsize=(15.0, 3.4), layout="constrained")
+    panels = figure.subplots(1, 4, width_ratios=(1.2, 1.2, 1.0, 1.0))
+    _curves(panels[0], collection, task, RETURN, _paper_band)
+    panels[0].set(title="return in training", ylabel="episode return")
+    _curves(panels[1], collection, task, COSTATE, _paper_band)
+    panels[1].set(title="co-state loss", ylabel="1 − cos(h, λ̂)")
+    for axes, dropout, title in ((panels[2], in_distribution, "in distribution"), (panels[3], beyond, "out of distribution")):
+        boxes(axes, collection, task, dropout)
+        axes.set(title=f"{title}: {dropout:.0%} blackout", ylabel="episode return")
+    top = max(axes.get_ylim()[1] for axes in panels[2:])
+    for axes in panels[2:]:
+        axes.set_ylim(0.0, top)
+    _legend(figure, collection, [task])
+    figure.suptitle(task)
+    return figure
+
+
+def box_plots(collection: Collection, dropout: float) -> Figure:
+    """Returns of all evaluation episodes of all seeds, one panel for each task."""
+    return _by_task(collection, lambda axes, task: boxes(axes, collection, task, dropout), "episode return", steps=False)
+
+
+def robustness_curves(collection: Collection) -> Figure:
+    """Mean return over the blackout probability; the band is one standard deviation over seeds."""
+
+    def draw(axes: Any, task: str) -> None:
+        for variant in collection.variants:
+            curves = [_degradation(entry) for entry in collection.cell(task, variant) if len(entry.evaluations) > 1]
+            if curves:
+                _draw_band(axes, mean_band(curves), colour(collection, variant), marker="o")
+        axes.set_xlabel("blackout probability")
+        axes.set_ylim(bottom=0.0)
+
+    return _by_task(collection, draw, "episode return", steps=False)
+
+
+def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Figure:
+    """Share of runs above each return, over all tasks, with bootstrap bands; the higher line is better."""
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    highest = max(float(task.max()) for tasks in scores.values() for task in tasks)
+    thresholds = np.linspace(0.0, max(highest * 1.02, 1.0), 201)
+    for variant, tasks in scores.items():
+        low, high = profile_band(tasks, thresholds)
+        axes.plot(thresholds, performance_profile(tasks, thresholds), color=colour(collection, variant), label=variant)
+        axes.fill_between(thresholds, low, high, color=colour(collection, variant), alpha=0.15, linewidth=0.0)
+    axes.set(xlabel="return τ", ylabel="share of runs above τ", ylim=(0.0, 1.02))
+    _tidy(axes)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
+    """One box for each variant: quartiles, median in white, whiskers of 1.5 interquartile ranges."""
+    shown = []
+    for variant in collection.variants:
+        found = [evaluation for entry in collection.cell(task, variant) if (evaluation := entry.evaluation(dropout)) is not None]
+        if found:
+            shown.append((variant, np.concatenate([evaluation.returns for evaluation in found])))
+    if not shown:
+        axes.text(0.5, 0.5, "not evaluated", ha="center", va="center", transform=axes.transAxes, color="#888888")
+        axes.set(xticks=[], yticks=[])
+        return
+    drawn = axes.boxplot(
+        [returns for _, returns in shown], widths=0.6, patch_artist=True, medianprops={"color": "white", "linewidth": 1.6},
+        flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": "#999999"},
+    )  # fmt: skip
+    for patch, (variant, _) in zip(drawn["boxes"], shown, strict=True):
+        patch.set(facecolor=colour(collection, variant), edgecolor=colour(collection, variant))
+    axes.set_xticks([])
+    axes.set_ylim(bottom=0.0)
+    _tidy(axes)
+
+
+def to_svg(figure: Figure) -> str:
+    """Text stays text, so that a page with many figures remains small and can be searched."""
+    import matplotlib as mpl
+
+    file = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "costate"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def to_png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=130)
+    return file.getvalue()
+
+
+def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, *, steps: bool = True) -> Figure:
+    """A grid with one panel for each task and one legend for all."""
+    count = len(collection.tasks)
+    columns = min(COLUMNS, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(max(PANEL[0] * columns, 5.0), PANEL[1] * rows + 0.5), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    for axes, task in zip(panels, collection.tasks, strict=False):
+        draw(axes, task)
+        axes.set_title(task, fontsize=10)
+        _tidy(axes)
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    for axes in panels[:count:columns]:
+        axes.set_ylabel(label)
+    _legend(figure, collection, collection.tasks)
+    return figure
+
+
+def _legend(figure: Figure, collection: Collection, tasks: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    shown = [variant for variant in collection.variants if any(collection.cell(task, variant) for task in tasks)]
+    seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
+    lines = [Line2D([], [], color=colour(collection, variant), linewidth=3) for variant in shown]
+    labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]
+    figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(shown)), frameon=False, fontsize=9)
+
+
+def _curves(axes: Any, collection: Collection, task: str, metric: str, band: Callable[[Sequence[Curve]], Band]) -> None:
+    for variant in collection.variants:
+        curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
+        if curves:
+            _draw_band(axes, band(curves), colour(collection, variant), scale=1e6)
+    axes.set_xlabel("environment steps (millions)")
+    axes.set_ylim(bottom=0.0)
+    _tidy(axes)
+
+
+def _paper_band(curves: Sequence[Curve]) -> Band:
+    return mean_band(curves, WINDOW)
+
+
+def _robust_band(curves: Sequence[Curve]) -> Band:
+    return interquartile_band(curves, WINDOW, resamples=500)
+
+
+def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:
+    axes.plot(band.steps / scale, band.centre, color=colour, linewidth=1.6, marker=marker, markersize=3.5)
+    axes.fill_between(band.steps / scale, band.low, band.high, color=colour, alpha=0.18, linewidth=0.0)
+
+
+def _degradation(entry: Entry) -> Curve:
+    return Curve(np.array([e.dropout for e in entry.evaluations]), np.array([e.mean for e in entry.evaluations]))
+
+
+def _tidy(axes: Any) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6)) if len(axes.get_xticks()) else None
+    axes.tick_params(labelsize=8)

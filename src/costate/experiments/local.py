@@ -1,0 +1,69 @@
+"""The local backend: jobs in processes of this machine, each on cores of its own."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import IO
+
+from costate._errors import ConfigError
+from costate._files import explained_errors
+from costate.experiments.schedule import DIED, AbstractBackend
+from costate.experiments.work import DONE, FAILED, STOPPED, Job
+
+LOGS = "logs"
+
+
+def worker_command(job: Job) -> list[str]:
+    """What a backend starts, from the process that is to be its parent."""
+    return [sys.executable, "-m", "costate.experiments.work", str(os.getpid()), job.to_text()]
+
+
+def exit_code(code: int) -> int | None:
+    """The exit code of a worker, or :data:`DIED` for one that it did not choose itself."""
+    return code if code in (DONE, FAILED, STOPPED) else DIED
+
+
+class LocalBackend(AbstractBackend):
+    """As many processes as there are cores for."""
+
+    def __init__(self, cores_per_job: int) -> None:
+        cores = len(os.sched_getaffinity(0))
+        if cores_per_job > cores:
+            raise ConfigError(
+                f"resources.cores is {cores_per_job}, but this machine has {cores} to give. Lower it, or use a cluster with --backend ray."
+            )
+        self._slots = cores // cores_per_job
+        self._processes: dict[Job, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+
+    def has_room(self) -> bool:
+        return len(self._processes) < self._slots
+
+    def start(self, job: Job) -> None:
+        folder = pathlib.Path(job.folder) / LOGS
+        with explained_errors(folder):
+            folder.mkdir(exist_ok=True)
+            log = open(folder / f"{job.runs[0]}.log", "ab")  # noqa: SIM115  (closed when the process ends)
+        # A session of its own: Ctrl-C in the terminal reaches only us, and we tell the workers.
+        process = subprocess.Popen(worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self._processes[job] = process, log
+
+    def ended(self) -> list[tuple[Job, int | None]]:
+        over = [job for job, (process, _) in self._processes.items() if process.poll() is not None]
+        return [(job, exit_code(self._forget(job))) for job in over]
+
+    def ask_to_stop(self) -> None:
+        for process, _ in self._processes.values():
+            process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        for process, _ in self._processes.values():
+            process.kill()
+        for job in list(self._processes):
+            self._forget(job)
+
+    def _forget(self, job: Job) -> int:
+        process, log = self._processes.pop(job)
+        log.close()
+        return process.wait()

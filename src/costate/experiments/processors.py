@@ -1,0 +1,49 @@
+"""Processor cores for processes that run side by side: each claims its own, so that two runs never share one while another idles."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import tempfile
+from typing import IO
+
+
+class Claim:
+    """Cores that belong to this process until it ends, however it ends: the claims are file locks, which the system drops by itself."""
+
+    def __init__(self, cores: tuple[int, ...], locks: tuple[IO[str], ...]) -> None:
+        self.cores = cores
+        self._locks = locks
+
+    def release(self) -> None:
+        for lock in self._locks:
+            lock.close()
+
+
+def claim_cores(count: int) -> Claim | None:
+    """``count`` cores that no other process has claimed; None if there are not so many."""
+    taken: list[tuple[int, IO[str]]] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if len(taken) == count:
+            break
+        lock = _try_lock(core)
+        if lock is not None:
+            taken.append((core, lock))
+    claim = Claim(tuple(core for core, _ in taken), tuple(lock for _, lock in taken))
+    if len(taken) < count:
+        claim.release()
+        return None
+    return claim
+
+
+def _try_lock(core: int) -> IO[str] | None:
+    folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = open(folder / str(core), "w")  # noqa: SIM115  (held until the process ends)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError:
+            lock.close()
+    return None

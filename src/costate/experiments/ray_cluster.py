@@ -1,0 +1,125 @@
+"""The Ray backend: jobs on the nodes of a cluster that share storage. Ray is an extra; only this file imports it."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import time
+from typing import Any
+
+from costate._errors import ConfigError
+from costate.experiments.local import exit_code, worker_command
+from costate.experiments.schedule import DIED, AbstractBackend
+from costate.experiments.spec import Resources
+from costate.experiments.work import Job
+
+try:
+    import ray
+    import ray.exceptions
+except ImportError as error:  # pragma: no cover
+    raise ConfigError("The Ray backend needs Ray, which is not installed. Install it with: pip install 'costate[ray]'.") from error
+
+STOP = "stop"
+"""A file in the folder of the sweep that asks all workers, on whatever node, to save and stop."""
+ANSWER_SECONDS = 5.0
+
+
+class RayBackend(AbstractBackend):
+    """Jobs as Ray tasks, each of which runs a worker process on its node."""
+
+    def __init__(self, address: str | None, resources: Resources, folder: pathlib.Path) -> None:
+        self._stop = folder.resolve() / STOP
+        self._stop.unlink(missing_ok=True)
+        self._resources = resources
+        self._tasks: dict[Any, Job] = {}
+        self._connected = connect(address)
+        # Retried by the schedule, which counts deaths, and not by Ray as well.
+        self._perform = ray.remote(num_cpus=resources.cores, num_gpus=resources.gpus, max_retries=0)(_perform)
+        largest = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+        if resources.cores > largest:
+            raise ConfigError(f"resources.cores is {resources.cores}, but the largest node of the cluster has {largest:g}. Lower it.")
+
+    def has_room(self) -> bool:
+        """As many jobs as the living nodes have resources for; more would only wait inside Ray."""
+        total = ray.cluster_resources()
+        rooms = [total.get("CPU", 0.0) // self._resources.cores]
+        if self._resources.gpus > 0.0:
+            rooms.append(total.get("GPU", 0.0) // self._resources.gpus)
+        return bool(len(self._tasks) < min(rooms))
+
+    def start(self, job: Job) -> None:
+        self._tasks[self._perform.remote(job.to_text(), str(self._stop))] = job
+
+    def ended(self) -> list[tuple[Job, int | None]]:
+        if not self._tasks:
+            return []
+        over, _ = ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0.0)
+        return [(self._tasks.pop(task), _result(task)) for task in over]
+
+    def ask_to_stop(self) -> None:
+        self._stop.touch()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.cancel(task, force=True)
+        self._stop.unlink(missing_ok=True)
+        if self._connected:
+            ray.shutdown()
+
+
+def connect(address: str | None) -> bool:
+    """Join the cluster at ``address``, or start one on this machine if that is None; false if this process had joined one already."""
+    if ray.is_initialized():
+        return False
+    # Ray would report its use over the network.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    if address is None:
+        ray.init(address="local", num_cpus=len(os.sched_getaffinity(0)), include_dashboard=False, **quiet)
+        return True
+    _check_answer(address)
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        raise ConfigError(f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray status`.") from error
+    return True
+
+
+def _check_answer(address: str) -> None:
+    """Raise soon if nobody listens at host:port; Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(
+            f"No Ray cluster answers at {address!r}: {error}. Start one with `ray start --head`, give the address that it prints, or leave "
+            "--address out to have one started on this machine."
+        ) from error
+
+
+def _perform(text: str, stop: str) -> int:
+    """On a node: run the worker process to its end, and tell it when the sweep is asked to stop."""
+    process = subprocess.Popen(worker_command(Job.from_text(text)), stdin=subprocess.DEVNULL)
+    told = False
+    while process.poll() is None:
+        if not told and os.path.exists(stop):
+            process.send_signal(2)
+            told = True
+        time.sleep(0.2)
+    return process.returncode
+
+
+def _result(task: Any) -> int | None:
+    try:
+        return exit_code(ray.get(task))
+    except ray.exceptions.RayError:
+        return DIED
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,294 @@
+"""``costate report``: a folder of runs as one page that works offline, with every figure also as PNG and SVG, and the numbers as JSON."""
+
+import base64
+import dataclasses
+import html
+import importlib.metadata
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from costate._files import explained_errors, write_atomically
+from costate.config import config_hash, to_json
+from costate.experiments import figures
+from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, read_collection
+from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
+from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements
+
+FOLDER = "report"
+PAGE = "index.html"
+# Blackout of the paper's test without retraining.
+BEYOND = 0.75
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the page: a figure with its name, or only text."""
+
+    title: str
+    note: str
+    figure: Any = None
+    name: str = ""
+    body: str = ""
+
+
+def write_report(folder: pathlib.Path) -> tuple[pathlib.Path, Collection]:
+    """Read the runs below ``folder`` and write the page; returns its path and what it was made of."""
+    collection = read_collection(folder)
+    measure = choose_measure(collection)
+    sections = make_sections(collection, measure)
+    target = folder / FOLDER
+    with explained_errors(target):
+        target.mkdir(exist_ok=True)
+    for section in sections:
+        if section.figure is not None:
+            write_atomically(target / f"{section.name}.svg", figures.to_svg(section.figure).encode())
+            write_atomically(target / f"{section.name}.png", figures.to_png(section.figure))
+    write_atomically(target / "summary.json", json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
+    write_atomically(target / PAGE, page(collection, measure, sections).encode())
+    return target / PAGE, collection
+
+
+def make_sections(collection: Collection, measure: Measure) -> list[Section]:
+    """What there is to show, in reading order. A figure without data is left out."""
+    sections = [Section("Results by task", f"Final score: {measure.words}.", body=_task_tables(cells(collection, measure)))]
+    scores = complete_scores(collection, measure)
+    if len(scores) > 1:
+        sections.append(Section("Over all tasks", _aggregate_note(scores), body=_aggregate_table(scores)))
+    sections.append(
+        Section("Learning curves", "Mean ± 1 standard deviation over seeds, moving average over 30 points (the paper's style).",
+                figures.learning_curves(collection), "learning_curves")
+    )  # fmt: skip
+    sections.append(
+        Section("Learning curves, robust", "Interquartile mean over seeds with 95 % bootstrap intervals, moving average over 30 points.",
+                figures.interquartile_curves(collection), "learning_curves_iqm")
+    )  # fmt: skip
+    if any(entry.curve(COSTATE) is not None for entry in collection.entries):
+        note = "1 − cos(h, λ̂) in training. Baselines do not train with this loss but measure it."
+        sections.append(Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss"))
+    sections += _evaluation_sections(collection, measure)
+    if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
+        note = "Share of runs whose final score is above τ, averaged over tasks, with pointwise 95 % bootstrap bands."
+        sections.append(Section("Performance profile", note, figures.profiles(collection, scores), "profiles"))
+    return sections
+
+
+def _evaluation_sections(collection: Collection, measure: Measure) -> list[Section]:
+    sections = []
+    trained_at = measure.dropout
+    if trained_at is not None and BEYOND in collection.dropouts and trained_at != BEYOND:
+        for task in collection.tasks:
+            note = "Return and co-state loss while learning; evaluation episodes at the training blackout and beyond it, without retraining."
+            figure = figures.ablation(collection, task, trained_at, BEYOND)
+            sections.append(Section(f"{task}: in and out of distribution", note, figure, f"ablation_{task}"))
+    else:
+        for dropout in collection.dropouts:
+            note = "All evaluation episodes of all seeds; white line: median."
+            title, name = f"Evaluation at {dropout:.4g} blackout", f"evaluation_{dropout:g}"
+            sections.append(Section(title, note, figures.box_plots(collection, dropout), name))
+    if len(collection.dropouts) > 1:
+        note = "The same checkpoints under other blackout probabilities, never retrained. Mean over seeds ± 1 standard deviation."
+        sections.append(Section("Robustness", note, figures.robustness_curves(collection), "robustness", _area_table(collection)))
+    return sections
+
+
+def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
+    """The numbers behind the page, small enough to keep: every run's end, evaluations and a thinned curve."""
+    return {
+        "format": 1,
+        "name": collection.name,
+        "description": collection.description,
+        "costate": importlib.metadata.version("costate"),
+        "measure": measure.words,
+        "cells": [
+            {
+                "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
+                "costate_loss": round(cell.costate, 4),
+            }
+            for cell in cells(collection, measure)
+        ],
+        "curves": _curve_summaries(collection),
+        "runs": [_run_summary(entry) for entry in collection.entries],
+        "broken": [{"run": name, "reason": reason} for name, reason in collection.broken],
+    }  # fmt: skip
+
+
+def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
+    found = []
+    for task in collection.tasks:
+        for variant in collection.variants:
+            for metric in (RETURN, COSTATE):
+                curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
+                if curves:
+                    band = mean_band(curves, 30)
+                    picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
+                    record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
+                    spread = np.nan_to_num(band.high - band.centre)
+                    found.append(record | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)})
+    return found
+
+
+def _run_summary(entry: Entry) -> dict[str, Any]:
+    machine = entry.run.read_machine()
+    return {
+        "hash": config_hash(entry.config),
+        "task": entry.config.task,
+        "variant": entry.variant,
+        "seed": entry.config.seed,
+        "env_steps": entry.env_steps,
+        "finished": entry.finished,
+        "hours": round(entry.hours, 3),
+        "training_return": round(entry.final_training_return, 2) if np.isfinite(entry.final_training_return) else None,
+        "evaluations": [
+            {"dropout": e.dropout, "episodes": len(e.returns), "mean": round(e.mean, 2), "median": round(e.median, 2),
+             "quartiles": _rounded(np.array(e.quartiles))}
+            for e in entry.evaluations
+        ],
+        "versions": machine.get("versions", {}),
+        "learner_devices": machine.get("learner_devices"),
+    }  # fmt: skip
+
+
+def _rounded(values: np.ndarray, digits: int = 2) -> list[float]:
+    return [round(float(value), digits) for value in values]
+
+
+def page(collection: Collection, measure: Measure, sections: Sequence[Section]) -> str:
+    """One HTML file without scripts and without anything to load."""
+    finished = sum(entry.finished for entry in collection.entries)
+    steps, hours = sum(entry.env_steps for entry in collection.entries), sum(entry.hours for entry in collection.entries)
+    facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {hours:,.1f} hours of training"
+    contents = "".join(f'<li><a href="#s{i}">{_text(section.title)}</a></li>' for i, section in enumerate(sections))
+    body = "".join(_section(i, section) for i, section in enumerate(sections))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{_text(collection.name)} · costate report</title><style>{STYLE}</style></head><body><main>'
+        f"<header><h1>{_text(collection.name)}</h1><p>{_text(collection.description)}</p><p class=facts>{facts}</p></header>"
+        f"{_broken(collection)}{_unfinished(collection)}<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
+        f"<section id=runs><h2>Every run</h2>{_runs(collection, measure)}</section>"
+        f"<footer>costate {importlib.metadata.version('costate')}</footer></main></body></html>"
+    )
+
+
+STYLE = """
+:root{color-scheme:light;--ink:#1d2733;--soft:#5b6775;--line:#dfe4ea;--bad:#b3261e;--accent:#4477aa}
+*{box-sizing:border-box}body{margin:0;background:#f5f7f9;color:var(--ink);font:15px/1.5 system-ui,sans-serif}
+main{max-width:1180px;margin:0 auto;padding:24px 20px 60px}header h1{margin:0 0 4px;font-size:28px}header p{margin:2px 0}
+.facts,.note,footer{color:var(--soft)}
+section,nav,.warn{background:#fff;border:1px solid var(--line);border-radius:10px;padding:16px 20px;margin:16px 0}
+nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:0;padding:0}a{color:var(--accent)}h2{font-size:19px;margin:0 0 4px}
+h3{font-size:15px;margin:18px 0 4px}.note{margin:0 0 10px}img{max-width:100%;height:auto;display:block;margin:0 auto}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
+th,td{padding:4px 12px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}th{color:var(--soft);font-weight:600}
+td:first-child,th:first-child,.left{text-align:left}.warn{border-color:var(--bad)}.warn h2{color:var(--bad)}pre{font-size:12px;overflow-x:auto}
+details summary{cursor:pointer}code{font-size:12.5px}
+"""
+
+
+def _section(index: int, section: Section) -> str:
+    picture = ""
+    if section.figure is not None:
+        data = base64.b64encode(figures.to_svg(section.figure).encode()).decode()
+        picture = f'<img alt="{_text(section.title)}" src="data:image/svg+xml;base64,{data}">'
+    return f"<section id=s{index}><h2>{_text(section.title)}</h2><p class=note>{_text(section.note)}</p>{picture}{section.body}</section>"
+
+
+def _task_tables(found: Sequence[Cell]) -> str:
+    rows = []
+    for cell in found:
+        head = [cell.task, cell.variant]
+        if len(cell.scores) == 0:
+            numbers = ["–"] * 4
+        else:
+            spread = f" ± {cell.deviation:.1f}" if np.isfinite(cell.deviation) else ""
+            numbers = [
+                f"{cell.mean:.1f}{spread}",
+                f"{cell.median:.1f}",
+                str(cell.interquartile),
+                f"{cell.scores.min():.0f} … {cell.scores.max():.0f}",
+            ]
+        seeds = f"{len(cell.scores)}" + (f" (+{cell.unfinished} unfinished)" if cell.unfinished else "")
+        rows.append([*head, *numbers, seeds, str(cell.failed), f"{cell.costate:.2f}"])
+    columns = ["task", "variant", "mean ± sd", "median", "interquartile mean [95 %]", "range", "seeds", "failed seeds", "co-state loss"]
+    note = "A failed seed ends below a tenth of the best run on its task. With fewer than four seeds the interquartile mean is the mean."
+    return f"{_table(columns, rows, left=2)}<p class=note>{note}</p>"
+
+
+def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
+    tasks = len(next(iter(scores.values())))
+    return f"Over the {tasks} task{'s' if tasks > 1 else ''} on which every variant has finished runs; 95 % stratified bootstrap intervals."
+
+
+def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
+    rows = [[variant, str(stratified_bootstrap(tasks, interquartile_mean)), str(sum(map(len, tasks)))] for variant, tasks in scores.items()]
+    pairs = []
+    for better, worse, interval in improvements(scores):
+        bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else ""
+        pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
+    aggregate = _table(["variant", "interquartile mean", "runs"], rows)
+    note = "<p class=note>A half is a coin toss; an interval that contains a half leaves the question open.</p>"
+    return f"{aggregate}<h3>Probability of improvement</h3>{_table(['comparison', 'probability'], pairs)}{note}"
+
+
+def _area_table(collection: Collection) -> str:
+    rows = []
+    for task in collection.tasks:
+        for variant in collection.variants:
+            values = areas(collection, task, variant)
+            if len(values):
+                means = [_mean_at(collection, task, variant, dropout) for dropout in collection.dropouts]
+                spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+                rows.append([task, variant, *(f"{value:.1f}" for value in means), f"{values.mean():.1f}{spread}"])
+    columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
+    return _table(columns, rows, left=2) if rows else ""
+
+
+def _mean_at(collection: Collection, task: str, variant: str, dropout: float) -> float:
+    found = [entry.evaluation(dropout) for entry in collection.cell(task, variant)]
+    return float(np.mean([evaluation.mean for evaluation in found if evaluation is not None]))
+
+
+def _runs(collection: Collection, measure: Measure) -> str:
+    rows = []
+    for entry in collection.entries:
+        score = measure.score(entry)
+        machine = entry.run.read_machine()
+        document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
+        detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{_text(json.dumps(document, indent=1))}</pre></details>"
+        share = entry.env_steps / (entry.config.iterations * entry.config.rollout.steps_per_iteration)
+        numbers = [f"{entry.env_steps:,}", f"{share:.0%}", f"{score:.1f}" if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
+        rows.append([detail, _text(entry.config.task), _text(entry.variant), str(entry.config.seed), *numbers])
+    columns = ["config and versions", "task", "variant", "seed", "steps", "of budget", "final score", "hours"]
+    return _table(columns, rows, left=3, escaped=True)
+
+
+def _broken(collection: Collection) -> str:
+    if not collection.broken:
+        return ""
+    items = "".join(f"<li><code>{_text(name)}</code>: {_text(reason)}</li>" for name, reason in collection.broken)
+    return f"<div class=warn><h2>{len(collection.broken)} not reported</h2><ul>{items}</ul></div>"
+
+
+def _unfinished(collection: Collection) -> str:
+    count = sum(not entry.finished for entry in collection.entries)
+    if not count:
+        return ""
+    which = f"{count} runs have" if count > 1 else "One run has"
+    note = f"{which} not used up the budget: drawn in the curves, left out of the tables of final scores."
+    return f"<div class=warn><h2>Unfinished</h2><p>{note}</p></div>"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, *, escaped: bool = False) -> str:
+    def cell(tag: str, index: int, text: str) -> str:
+        return f"<{tag}{' class=left' if index < left else ''}>{text if escaped and tag == 'td' else _text(text)}</{tag}>"
+
+    head = "".join(cell("th", i, name) for i, name in enumerate(columns))
+    body = "".join(f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows)
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _text(value: str) -> str:
+    return html.escape(value)

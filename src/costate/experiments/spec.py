@@ -1,0 +1,304 @@
+"""What a sweep is to run: a TOML file, read into a list of run configs. Everything that is wrong with it is said at once."""
+
+import dataclasses
+import functools
+import importlib.resources
+import itertools
+import pathlib
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from costate._errors import ConfigError
+from costate._registry import nearest
+from costate.config import PRESETS, RunConfig, config_hash, preset, with_overrides
+from costate.envs.tasks import PAPER_TASKS, TASKS
+
+ALL_PAPER_TASKS = "paper"
+"""Stands for the paper's eight tasks."""
+KEYS = ("name", "description", "tasks", "variants", "seeds", "steps", "overrides", "grid", "resources", "evaluation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What one training process gets."""
+
+    cores: int = 1
+    """Processor cores. One core each trains most runs in an hour; more of them bring a single run to its end sooner."""
+    gpus: float = 0.0
+    """Accelerators, by the count of Ray; the local backend has none to give."""
+    together: int = 1
+    """Seeds of one cell that train in one program."""
+    retries: int = 3
+    """How often a run is started again when its worker or node dies; errors of the run itself are not retried by themselves."""
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("cores", 1), ("together", 1), ("gpus", 0), ("retries", 0)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationPlan:
+    """How every finished run is evaluated."""
+
+    dropouts: tuple[float, ...] = (0.5, 0.75)
+    """Blackout probabilities; none to leave evaluation out."""
+    episodes: int = 100
+    """Episodes at each of them, over varying initial conditions."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ConfigError(f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100.")
+        wrong = [p for p in self.dropouts if not 0.0 <= p <= 1.0]
+        if wrong:
+            raise ConfigError(f"evaluation.dropouts holds {wrong}, but probabilities lie between 0 and 1.")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep."""
+
+    variant: str
+    """Name of its column in tables and of its line in figures."""
+    config: RunConfig
+
+    @property
+    def folder(self) -> str:
+        return config_hash(self.config)
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.task} {self.variant} seed {self.config.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepSpec:
+    """A sweep: which runs, with what, and how they are evaluated."""
+
+    name: str
+    description: str
+    runs: tuple[PlannedRun, ...]
+    resources: Resources
+    evaluation: EvaluationPlan
+    source: str
+    """The TOML text, kept with the results."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.variant for run in self.runs))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.config.task for run in self.runs))
+
+
+def preset_names() -> tuple[str, ...]:
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _preset_folder().iterdir() if file.name.endswith(".toml")))
+
+
+def load_spec(name: str) -> SweepSpec:
+    """The sweep in a TOML file, or a named one that comes with the package."""
+    path = pathlib.Path(name)
+    if name in preset_names():
+        return parse_spec((_preset_folder() / f"{name}.toml").read_text(), name)
+    if not path.is_file():
+        raise ConfigError(f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}")
+    return parse_spec(path.read_text(), path.stem)
+
+
+def parse_spec(source: str, default_name: str) -> SweepSpec:
+    """Read a spec, or raise one error that lists everything that is wrong with it."""
+    try:
+        table = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"The sweep {default_name!r} is not valid TOML: {error}.") from error
+    problems = _Problems()
+    for key in table.keys() - set(KEYS):
+        problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
+    name = _text(table, "name", default_name, problems)
+    description = _text(table, "description", "", problems)
+    tasks, seeds = _tasks(table, problems), _seeds(table, problems)
+    variants = _variants(table, problems)
+    resources = problems.guard(lambda: _part(Resources, table, "resources"), Resources())
+    evaluation = problems.guard(lambda: _part(EvaluationPlan, table, "evaluation"), EvaluationPlan())
+    runs = _plan(table, tasks, seeds, variants, problems)
+    if not problems and not runs:
+        problems.add("the grid is empty: there is nothing to run. Give at least one task, variant and seed.")
+    problems.raise_for(name)
+    return SweepSpec(name, description, runs, resources, evaluation, source)
+
+
+class _Problems:
+    """Collects what is wrong, so that all of it can be said at once."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, text: str) -> None:
+        if text not in self._found:
+            self._found.append(text)
+
+    def guard(self, build: Callable[[], Any], otherwise: Any) -> Any:
+        """What ``build`` makes, or ``otherwise`` if it cannot."""
+        try:
+            return build()
+        except ConfigError as error:
+            self.add(str(error))
+            return otherwise
+
+    def raise_for(self, name: str) -> None:
+        if self._found:
+            listed = "\n".join(f"  - {text}" for text in self._found)
+            count = f"{len(self._found)} problem{'s' if len(self._found) > 1 else ''}"
+            raise ConfigError(f"The sweep {name!r} has {count}, and nothing was started:\n{listed}")
+
+
+def _preset_folder() -> Any:
+    return importlib.resources.files("costate.experiments") / "presets"
+
+
+def _text(table: dict[str, Any], key: str, default: str, problems: _Problems) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str):
+        problems.add(f"{key} is {value!r}, but it should be a text.")
+        return default
+    return value
+
+
+def _tasks(table: dict[str, Any], problems: _Problems) -> tuple[str, ...]:
+    value = table.get("tasks", [])
+    if value == ALL_PAPER_TASKS:
+        return PAPER_TASKS
+    if not isinstance(value, list) or not value:
+        problems.add(f"tasks is {value!r}, but it should be a list of at least one task, or {ALL_PAPER_TASKS!r} for the paper's eight.")
+        return ()
+    known = [problems.guard(functools.partial(_task_name, str(task)), None) for task in value]
+    return tuple(task for task in known if task is not None)
+
+
+def _task_name(name: str) -> str:
+    return TASKS[name].name
+
+
+def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
+    value = table.get("seeds", 1)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and value >= 1:
+        return tuple(range(value))
+    listed = isinstance(value, list) and value and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
+    if not listed:
+        problems.add(f"seeds is {value!r}, but it should be how many (10 for the seeds 0 to 9), or a list of at least one seed.")
+        return ()
+    if len(set(value)) < len(value):
+        problems.add(f"seeds is {value!r}, which names some seed twice.")
+    return tuple(value)
+
+
+def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str, Any]]:
+    """Name → overrides, with the preset under its key."""
+    value = table.get("variants", [])
+    if isinstance(value, list) and value:
+        value = {str(name): {"preset": name} for name in value}
+    if not isinstance(value, dict) or not value:
+        problems.add(f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a table of named variants.")
+        return {}
+    variants = {}
+    for name, settings in value.items():
+        if not isinstance(settings, dict):
+            problems.add(f"variants.{name} is {settings!r}, but it should be a table with a preset and what differs from it.")
+        elif settings.get("preset", "nc-gru") not in PRESETS:
+            problems.add(f"variants.{name} has the unknown preset {settings['preset']!r}. {nearest(str(settings['preset']), PRESETS)}")
+        else:
+            variants[name] = settings
+    return variants
+
+
+def _part(kind: type, table: dict[str, Any], key: str) -> Any:
+    """A dataclass from the table ``key``; entries that it does not have, or of another type, are errors."""
+    data = table.get(key, {})
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{key} is {data!r}, but it should be a table with {', '.join(fields)}.")
+    unknown = [name for name in data if name not in fields]
+    if unknown:
+        raise ConfigError(f"{key} has the unknown key {unknown[0]!r}. {nearest(unknown[0], tuple(fields))}")
+    for name, value in data.items():
+        expected = type(fields[name].default)
+        numbers = value if isinstance(value, list) else [value]
+        fits = isinstance(value, list) == (expected is tuple) and all(
+            isinstance(number, int | float) and not isinstance(number, bool) and (expected is not int or isinstance(number, int))
+            for number in numbers
+        )
+        if not fits:
+            raise ConfigError(f"{key}.{name} is {value!r}, but it should look like {fields[name].default!r}.")
+    return kind(**{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in data.items()})
+
+
+def _plan(
+    table: dict[str, Any], tasks: tuple[str, ...], seeds: tuple[int, ...], variants: dict[str, dict[str, Any]], problems: _Problems
+) -> tuple[PlannedRun, ...]:
+    common = problems.guard(lambda: _table(table, "overrides"), {})
+    if "steps" in table:
+        common = {"steps": table["steps"]} | common
+    cells = problems.guard(lambda: list(_cells(_table(table, "grid"))), [])
+    runs: list[PlannedRun] = []
+    for task, (name, settings), cell in itertools.product(tasks, variants.items(), cells):
+        overrides = {key: value for key, value in settings.items() if key != "preset"}
+        variant = f"{name} {_cell_label(cell)}".strip()
+
+        def build(task: str = task, settings: dict[str, Any] = settings, changes: tuple[Any, ...] = (common, overrides, cell)) -> list[RunConfig]:
+            config = preset(settings.get("preset", "nc-gru"), task)
+            for change in changes:
+                config = with_overrides(config, change)
+            return [dataclasses.replace(config, seed=seed) for seed in seeds]
+
+        runs += [PlannedRun(variant, config) for config in problems.guard(build, [])]
+    _check_distinct(runs, problems)
+    return tuple(runs)
+
+
+def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:
+    first: dict[str, PlannedRun] = {}
+    for run in runs:
+        other = first.setdefault(run.folder, run)
+        if other is not run:
+            problems.add(f"the variants {other.variant!r} and {run.variant!r} are the same config, so comparing them would tell nothing.")
+
+
+def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"{key} is {value!r}, but it should be a table of config fields.")
+    return value
+
+
+def _cells(grid: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of the listed values, as nested overrides; one empty cell if nothing varies."""
+    axes = list(_leaves(grid, ()))
+    for path, values in axes:
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"grid.{'.'.join(path)} is {values!r}, but it should be a list of at least one value to try.")
+    for values in itertools.product(*(values for _, values in axes)):
+        cell: dict[str, Any] = {}
+        for (path, _), value in zip(axes, values, strict=True):
+            inner = cell
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = value
+        yield cell
+
+
+def _leaves(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _cell_label(cell: dict[str, Any]) -> str:
+    return " ".join(f"{path[-1]}={value:g}" if isinstance(value, float) else f"{path[-1]}={value}" for path, value in _leaves(cell, ()))

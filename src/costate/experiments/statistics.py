@@ -1,0 +1,234 @@
+"""Honest numbers from few runs: aggregates, bootstrap intervals, comparisons and curves.
+
+Scores come as one array for each task, because runs of one task are exchangeable and those of different tasks are not. The definitions are those of
+Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021). Nothing here knows of files or of learning.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.stats
+
+from costate._errors import ConfigError
+
+Scores = Sequence[np.ndarray]
+"""One array of scores for each task."""
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""Reduces the last axis."""
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate and the bounds of its bootstrap interval; the bounds are NaN where there is too little to resample."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.1f} [{self.low:.1f}, {self.high:.1f}]" if np.isfinite(self.low) else f"{self.estimate:.1f}"
+
+
+def mean(scores: np.ndarray) -> np.ndarray:
+    return np.asarray(np.mean(scores, axis=-1))
+
+
+def median(scores: np.ndarray) -> np.ndarray:
+    return np.asarray(np.median(scores, axis=-1))
+
+
+def standard_deviation(scores: np.ndarray) -> np.ndarray:
+    """Of the population that the runs were drawn from (n − 1 in the denominator); NaN for a single run, which tells nothing about spread."""
+    if scores.shape[-1] < 2:
+        return np.full(scores.shape[:-1], np.nan)
+    return np.asarray(np.std(scores, axis=-1, ddof=1))
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Mean of what is left when a quarter of the runs, rounded down, is cut off at either end. With three runs or fewer that is the mean."""
+    return np.asarray(scipy.stats.trim_mean(scores, 0.25, axis=-1))
+
+
+def pooled(scores: Scores, statistic: Statistic) -> float:
+    """``statistic`` of the runs of all tasks together."""
+    return float(statistic(np.concatenate(list(scores))))
+
+
+def stratified_bootstrap(
+    scores: Scores,
+    statistic: Statistic = interquartile_mean,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Interval:
+    """Percentile interval of ``statistic`` over all tasks, with runs resampled within each task, so that every task keeps its weight."""
+    _check(scores)
+    estimate = pooled(scores, statistic)
+    if all(len(task) < 2 for task in scores):
+        return Interval(estimate, np.nan, np.nan)
+    rng = np.random.default_rng(seed)
+    draws = np.concatenate([_resample(rng, task, resamples) for task in scores], axis=1)
+    return _percentiles(estimate, statistic(draws), confidence)
+
+
+def probability_of_improvement(left: Scores, right: Scores) -> float:
+    """P(X > Y) + ½ P(X = Y) for a run X of ``left`` and a run Y of ``right`` on the same task, averaged over tasks."""
+    _check_pairs(left, right)
+    return float(np.mean([_wins(x[None], y[None])[0] for x, y in zip(left, right, strict=True)]))
+
+
+def improvement_interval(left: Scores, right: Scores, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
+    """:func:`probability_of_improvement` with its stratified bootstrap interval; both sides are resampled."""
+    estimate = probability_of_improvement(left, right)
+    if all(len(task) < 2 for task in (*left, *right)):
+        return Interval(estimate, np.nan, np.nan)
+    rng = np.random.default_rng(seed)
+    pairs = zip(left, right, strict=True)
+    wins = np.mean([_wins(_resample(rng, x, resamples), _resample(rng, y, resamples)) for x, y in pairs], axis=0)
+    return _percentiles(estimate, wins, confidence)
+
+
+def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
+    """Share of runs above each threshold, averaged over tasks: the run-score distribution. Higher is better everywhere."""
+    _check(scores)
+    return np.asarray(np.mean([(task[:, None] > thresholds).mean(axis=0) for task in scores], axis=0))
+
+
+def profile_band(
+    scores: Scores, thresholds: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pointwise bootstrap bounds of :func:`performance_profile`."""
+    _check(scores)
+    rng = np.random.default_rng(seed)
+    # Sorted draws make counting a search, without an array of resamples × runs × thresholds.
+    shares = np.zeros((resamples, len(thresholds)))
+    for task in scores:
+        for row, draw in enumerate(np.sort(_resample(rng, task, resamples), axis=1)):
+            shares[row] += 1.0 - np.searchsorted(draw, thresholds, side="right") / len(task)
+    low, high = np.quantile(shares / len(scores), _tails(confidence), axis=0)
+    return low, high
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One run's metric over its steps, which increase."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """What several curves say together, point by point."""
+
+    steps: np.ndarray
+    centre: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    runs: np.ndarray
+    """How many curves reach this far."""
+
+
+def moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """Mean of the last ``window`` points, and of as many as there are at the start; NaNs are passed over."""
+    known = np.isfinite(values)
+    totals = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(known)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    count = counts[ends] - counts[starts]
+    return np.where(count > 0, (totals[ends] - totals[starts]) / np.maximum(count, 1), np.nan)
+
+
+def align(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """All curves on one axis of steps: the steps, and values [curve, step] that are NaN outside of what a curve covers.
+
+    The axis is that of the longest curve. Others are interpolated between their own points and never continued beyond them.
+    """
+    if not curves:
+        raise ConfigError("No curve was given, but at least one is needed to draw a band.")
+    longest = max(curves, key=lambda curve: (curve.steps[-1], len(curve.steps)))
+    rows = [np.interp(longest.steps, curve.steps, curve.values, left=np.nan, right=np.nan) for curve in curves]
+    return longest.steps, np.stack(rows)
+
+
+def mean_band(curves: Sequence[Curve], window: int = 1) -> Band:
+    """Mean ± one standard deviation over runs, each smoothed by a moving average (the style of the paper's figures)."""
+    steps, rows = align([_smoothed(curve, window) for curve in curves])
+    return _band(steps, rows, _mean_and_deviation)
+
+
+def interquartile_band(
+    curves: Sequence[Curve], window: int = 1, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+) -> Band:
+    """Interquartile mean over runs with its bootstrap interval, point by point; whole runs are resampled."""
+    steps, rows = align([_smoothed(curve, window) for curve in curves])
+    rng = np.random.default_rng(seed)
+    # One set of draws for each number of runs, so that the band does not jitter from step to step.
+    picks = {count: rng.integers(count, size=(resamples, count)) for count in range(2, len(curves) + 1)}
+
+    def summarise(values: np.ndarray) -> tuple[float, float, float]:
+        estimate = float(interquartile_mean(values))
+        if len(values) < 2:
+            return estimate, np.nan, np.nan
+        low, high = np.quantile(interquartile_mean(values[picks[len(values)]]), _tails(confidence))
+        return estimate, float(low), float(high)
+
+    return _band(steps, rows, summarise)
+
+
+def _smoothed(curve: Curve, window: int) -> Curve:
+    return Curve(curve.steps, moving_average(curve.values, window))
+
+
+def _mean_and_deviation(values: np.ndarray) -> tuple[float, float, float]:
+    centre, spread = float(mean(values)), float(standard_deviation(values))
+    return centre, centre - spread, centre + spread
+
+
+def _band(steps: np.ndarray, rows: np.ndarray, summarise: Callable[[np.ndarray], tuple[float, float, float]]) -> Band:
+    present = [column[np.isfinite(column)] for column in rows.T]
+    numbers = np.array([summarise(column) if len(column) else (np.nan,) * 3 for column in present])
+    return Band(steps, numbers[:, 0], numbers[:, 1], numbers[:, 2], np.array([len(column) for column in present]))
+
+
+def _wins(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """For each row, the share of pairs (i, j) with x_i > y_j, ties counting half: Mann and Whitney's U over the number of pairs."""
+    difference = np.sign(x[:, :, None] - y[:, None, :])
+    return np.asarray((difference.mean(axis=(1, 2)) + 1.0) / 2.0)
+
+
+def _resample(rng: np.random.Generator, task: np.ndarray, resamples: int) -> np.ndarray:
+    """[resample, run], drawn with replacement."""
+    return task[rng.integers(len(task), size=(resamples, len(task)))]
+
+
+def _percentiles(estimate: float, draws: np.ndarray, confidence: float) -> Interval:
+    low, high = np.quantile(draws, _tails(confidence))
+    return Interval(estimate, float(low), float(high))
+
+
+def _tails(confidence: float) -> tuple[float, float]:
+    if not 0.0 < confidence < 1.0:
+        raise ConfigError(f"confidence is {confidence}, but it must lie between 0 and 1; 0.95 is usual.")
+    return (1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0
+
+
+def _check(scores: Scores) -> None:
+    if not scores or any(task.ndim != 1 or len(task) == 0 for task in scores):
+        shapes = [task.shape for task in scores]
+        raise ConfigError(f"Scores have shapes {shapes}, but one array with at least one run is needed for each task. Leave tasks without runs out.")
+    if not all(np.isfinite(task).all() for task in scores):
+        raise ConfigError("Some scores are not finite. Count failed runs apart and leave them out of the averages.")
+
+
+def _check_pairs(left: Scores, right: Scores) -> None:
+    _check(left)
+    _check(right)
+    if len(left) != len(right):
+        raise ConfigError(f"{len(left)} tasks are compared with {len(right)}, but both sides need the same tasks in the same order.")

@@ -1,0 +1,49 @@
+"""Weights & Biases, for those who ask for it: the same rows as the metrics file. Nothing is imported or sent unless it was asked for."""
+
+import math
+from typing import Any
+
+from costate._errors import ConfigError
+from costate.config import config_hash, to_json, variant_name
+from costate.metrics_log import AbstractLog, Row
+from costate.run_directory import Run
+
+
+class WandbLog(AbstractLog):
+    """One run of a project. A run that is resumed continues its curve, because its config's hash is its id there."""
+
+    def __init__(self, run: Run, project: str) -> None:
+        wandb = load_wandb()
+        config = run.config
+        self._run: Any = wandb.init(
+            project=project,
+            # The folder's name tells apart runs of one config that were trained twice.
+            id=f"{config_hash(config)}-{run.path.resolve().name}",
+            name=f"{config.task} {variant_name(config)} seed {config.seed}",
+            group=f"{config.task} {variant_name(config)}",
+            config=to_json(config),
+            dir=str(run.path),
+            resume="allow",
+            # Several seeds that train together are several runs in one process.
+            reinit="create_new",
+            settings=wandb.Settings(silent=True),
+        )
+
+    def write(self, row: Row) -> None:
+        known = {name: value for name, value in row.items() if math.isfinite(value)}
+        self._run.log(known, step=int(row["env_steps"]))
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def load_wandb() -> Any:
+    """The package, or an error that says how to get it."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise ConfigError(
+            "--wandb asks for Weights & Biases, which is not installed. Install it with: pip install 'costate[wandb]', or leave the flag out: "
+            "TensorBoard files are always written."
+        ) from error
+    return wandb

@@ -1,0 +1,180 @@
+"""Reports: from runs on disk to numbers that were worked out by hand, a page that works offline, and broken runs that are named."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from costate._errors import RunDirectoryError
+from costate.cli import main
+from costate.config import RunConfig, config_hash, preset
+from costate.experiments.collection import RETURN, read_collection
+from costate.experiments.report import write_report
+from costate.experiments.tables import Measure, areas, cells, choose_measure, complete_scores, improvements
+from costate.run_directory import create_run
+
+
+def make_run(folder: pathlib.Path, variant: str, task: str, seed: int, returns: list[float], evaluations: dict[float, list[float]], share=1.0) -> RunConfig:
+    """A run as training would leave it, with made-up numbers: one logged return for every iteration."""
+    config = dataclasses.replace(preset(variant, task), seed=seed, steps=32_000 * len(returns))
+    run = create_run(folder / config_hash(config), config, {"versions": {"jax": "1.2.3"}, "learner_devices": 1}, overwrite=False)
+    done = int(len(returns) * share)
+    rows = [
+        {"iteration": i + 1, "env_steps": 32_000 * (i + 1), RETURN: value, "losses/costate": 0.25, "time/collect": 2.0, "time/update": 1.0}
+        for i, value in enumerate(returns[:done])
+    ]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    newest = 32_000 * done
+    (run.checkpoints / f"step_{newest:012d}").mkdir()
+    run.evaluations.mkdir()
+    for dropout, values in evaluations.items():
+        record = {"task": task, "dropout": dropout, "seed": 0, "env_steps": newest, "returns": values}
+        (run.evaluations / f"{dropout}.json").write_text(json.dumps({"format": 1, "evaluation": record}))
+    return config
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two variants on two tasks with three seeds each; NC-GRU is better by 100 on the walker and no better on the cheetah."""
+    for seed in range(3):
+        for variant, bonus in (("gru", 0.0), ("nc-gru", 100.0)):
+            walker = 200.0 + 10.0 * seed + bonus
+            make_run(tmp_path, variant, "WalkerStand", seed, [walker - 1, walker + 1] * 20, {0.5: [walker, walker + 2], 0.75: [walker / 2] * 2})
+            cheetah = 100.0 * seed
+            make_run(tmp_path, variant, "CheetahRun", seed, [cheetah] * 40, {0.5: [cheetah], 0.75: [cheetah - 5.0]})
+    return tmp_path
+
+
+def test_final_scores_are_those_of_the_evaluations_in_distribution(folder):
+    collection = read_collection(folder)
+    assert collection.tasks == ("WalkerStand", "CheetahRun")
+    assert collection.variants == ("gru", "nc-gru")
+    measure = choose_measure(collection)
+    assert measure == Measure(0.5)
+    table = {(cell.task, cell.variant): cell for cell in cells(collection, measure)}
+    walker = table["WalkerStand", "nc-gru"]
+    np.testing.assert_allclose(sorted(walker.scores), [301.0, 311.0, 321.0])
+    assert (walker.mean, walker.median, walker.deviation) == (311.0, 311.0, 10.0)
+    assert walker.failed == 0
+    # A cheetah of return 0 is below a tenth of the best one, 200.
+    assert table["CheetahRun", "gru"].failed == 1
+    assert table["CheetahRun", "gru"].costate == 0.25
+
+
+def test_comparisons_are_over_tasks(folder):
+    collection = read_collection(folder)
+    scores = complete_scores(collection, choose_measure(collection))
+    ((better, worse, interval),) = improvements(scores)
+    # Certain on the walker; on the cheetah both have the same three scores: a coin toss.
+    assert (better, worse) == ("nc-gru", "gru")
+    assert interval.estimate == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_areas_are_those_of_the_degradation_curve(folder):
+    np.testing.assert_allclose(np.sort(areas(read_collection(folder), "CheetahRun", "gru")), [-2.5, 97.5, 197.5])
+
+
+def test_without_evaluations_the_end_of_training_counts(tmp_path):
+    make_run(tmp_path, "gru", "CheetahRun", 0, [0.0] * 10 + [30.0] * 30, {})
+    collection = read_collection(tmp_path)
+    measure = choose_measure(collection)
+    assert measure == Measure(None)
+    (cell,) = cells(collection, measure)
+    assert cell.mean == 30.0
+    assert np.isnan(cell.deviation)
+
+
+def test_an_unfinished_run_is_drawn_but_not_scored(folder, capsys):
+    make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {0.5: [999.0]}, share=0.5)
+    collection = read_collection(folder)
+    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    assert (len(cell.scores), cell.unfinished) == (3, 1)
+    assert main(["report", str(folder)]) == 0
+    assert "unfinished: CheetahRun gru seed 7 at 640,000 steps" in capsys.readouterr().out
+    assert "One run has not used up the budget" in (folder / "report" / "index.html").read_text()
+
+
+def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
+    runs = sorted(path.parent for path in folder.glob("*/config.json"))
+    (runs[0] / "config.json").write_text('{"config": ')
+    (runs[1] / "metrics.jsonl").write_text("")
+    with open(runs[2] / "metrics.jsonl", "a") as metrics:
+        metrics.write('{"iteration": 41, "env_st')
+    (runs[3] / "evaluations" / "0.5.json").write_text("{")
+    assert main(["report", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"not reported: {runs[0].name}: " in out
+    assert "truncated or was altered" in out
+    assert f"not reported: {runs[1].name}: it has no metrics" in out
+    assert "10 runs reported" in out
+    page = (folder / "report" / "index.html").read_text()
+    assert "2 not reported" in page
+    assert runs[0].name in page
+
+
+def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
+    runs = [path.parent.name for path in sorted(folder.glob("*/config.json"))]
+    records = [{"folder": name, "variant": "mine", "task": "?", "seed": 0} for name in runs]
+    records += [{"folder": "abc", "variant": "late", "task": "FishSwim", "seed": 1}, {"folder": "def", "variant": "bad", "task": "FishSwim", "seed": 2}]
+    (folder / "sweep.json").write_text(json.dumps({"name": "named <b>", "description": "d", "runs": records}))
+    (folder / "failures").mkdir()
+    (folder / "failures" / "def.json").write_text(json.dumps({"error": "exploded"}))
+    collection = read_collection(folder)
+    assert collection.variants == ("mine",)
+    assert ("abc", "not begun: FishSwim late seed 1") in collection.broken
+    assert ("def", "failed: FishSwim bad seed 2: exploded") in collection.broken
+    page = write_report(folder)[0].read_text()
+    assert "<h1>named &lt;b&gt;</h1>" in page
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path):
+    with pytest.raises(RunDirectoryError, match="holds no run that can be reported"):
+        write_report(tmp_path)
+    with pytest.raises(RunDirectoryError, match="no folder"):
+        write_report(tmp_path / "x")
+
+
+def test_the_page_is_self_contained_and_every_figure_is_also_a_file(folder):
+    path, _ = write_report(folder)
+    page = path.read_text()
+    sources = re.findall(r'(?:src|href)="?([^" >]+)', page)
+    assert sources
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    assert "<script" not in page
+    names = {file.stem for file in path.parent.glob("*.png")}
+    assert names == {file.stem for file in path.parent.glob("*.svg")}
+    assert {"learning_curves", "learning_curves_iqm", "costate_loss", "ablation_WalkerStand", "ablation_CheetahRun", "robustness", "profiles"} == names
+    summary = json.loads((path.parent / "summary.json").read_text())
+    assert len(summary["runs"]) == 12
+    assert summary["runs"][0]["versions"] == {"jax": "1.2.3"}
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
+    path, _ = write_report(folder)
+    profile = tmp_path / "profile"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}"]
+    shot = tmp_path / "page.png"
+    command = [CHROMIUM, *flags, "--window-size=1200,3000", f"--screenshot={shot}", path.resolve().as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert shot.read_bytes().startswith(b"\x89PNG")
+    # What the browser made of it: every picture has been decoded, and nothing is wider than the window.
+    probe = path.with_name("probe.html")
+    script = (
+        "<script>onload=()=>{const i=[...document.images];document.title="
+        "`images ${i.filter(x=>x.complete&&x.naturalWidth>0).length}/${i.length} wide ${document.documentElement.scrollWidth<=innerWidth}`}</script>"
+    )
+    probe.write_text(path.read_text().replace("</body>", f"{script}</body>"))
+    command = [CHROMIUM, *flags, "--window-size=1200,900", "--dump-dom", "--virtual-time-budget=5000", probe.resolve().as_uri()]
+    dom = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    title = re.search(r"<title>(.*?)</title>", dom).group(1)
+    assert title == "images 7/7 wide true"

@@ -1,0 +1,76 @@
+"""Robustness: one checkpoint, a grid of blackouts, nothing retrained."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from costate._errors import ConfigError
+from costate.cli import main
+from costate.config import RunConfig
+from costate.evaluation import Evaluation
+from costate.policy import PolicyConfig
+from costate.ppo import PPOConfig
+from costate.robustness import Degradation, area_under, check_grid, measure, table
+from costate.rollout import RolloutConfig
+from costate.training import train
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    small = RunConfig("CartpoleSwingup", steps=4000, policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+    small = dataclasses.replace(small, ppo=PPOConfig(epochs=1, minibatches=1))
+    folder = tmp_path_factory.mktemp("robustness")
+    return [train(dataclasses.replace(small, seed=seed), folder / f"seed-{seed}").run for seed in (0, 1)]
+
+
+def test_the_area_is_a_mean_height():
+    # ∫ of the straight line from 2 to 4 and then 4 to 0 over twice the range: (3·1 + 2·2)/3.
+    assert area_under(np.array([0.0, 1.0, 3.0]), np.array([2.0, 4.0, 0.0])) == pytest.approx(7.0 / 3.0)
+    assert area_under(np.array([0.5]), np.array([6.0])) == 6.0
+
+
+def test_a_grid_is_sorted_and_checked():
+    assert check_grid([0.75, 0.0]) == (0.0, 0.75)
+    for wrong in ([], [0.5, 0.5], [1.5]):
+        with pytest.raises(ConfigError, match="different numbers between 0 and 1"):
+            check_grid(wrong)
+
+
+def test_every_probability_is_evaluated_once_and_read_back_later(runs, monkeypatch):
+    said: list[str] = []
+    first = measure(runs[0], (0.75, 0.25), 3, 0, print, said.append)
+    assert first.dropouts.tolist() == [0.25, 0.75]
+    assert {evaluation.env_steps for evaluation in first.evaluations} == {4000}
+    assert not any("before" in line for line in said)
+    monkeypatch.setattr("costate.robustness.evaluate", None)
+    said.clear()
+    assert measure(runs[0], (0.25, 0.75), 3, 0, print, said.append) == first
+    assert all("(evaluated before)" in line for line in said)
+
+
+def test_a_damaged_evaluation_is_made_again(runs):
+    first = measure(runs[0], (0.125,), 2, 0, print)
+    (file,) = runs[0].evaluations.glob("*dropout_0.125_*")
+    file.write_text(file.read_text()[:40])
+    assert measure(runs[0], (0.125,), 2, 0, print) == first
+
+
+def test_the_table_shows_means_and_area(runs):
+    evaluations = tuple(Evaluation("CartpoleSwingup", p, 0, 4000, (r - 1.0, r + 1.0)) for p, r in ((0.0, 100.0), (0.5, 50.0)))
+    lines = table([Degradation(runs[0], evaluations)]).splitlines()
+    assert lines[0].split()[1:] == ["0", "0.5", "area"]
+    assert lines[1].split()[1:] == ["100.0", "50.0", "75.0"]
+
+
+def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
+    folder = str(runs[0].path.parent)
+    assert main(["robustness", folder, "--dropouts", "0.5", "0.75", "--episodes", "2", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs × 2 blackout probabilities × 2 episodes" in out
+    document = json.loads((tmp_path / "robustness.json").read_text())
+    assert [run["seed"] for run in document["runs"]] == [0, 1]
+    assert (tmp_path / "robustness.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["robustness", str(tmp_path / "nothing")]) == 1
+    assert "no run directory" in capsys.readouterr().err

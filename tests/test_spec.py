@@ -1,0 +1,123 @@
+"""Specs of sweeps: what they expand to, and that everything wrong with one is said at once."""
+
+import pytest
+
+from costate._errors import ConfigError
+from costate.config import RunConfig, config_hash, preset
+from costate.cores.ctrnn import CTRNNConfig
+from costate.envs.tasks import PAPER_TASKS
+from costate.experiments.spec import EvaluationPlan, Resources, load_spec, parse_spec, preset_names
+
+
+def test_a_spec_is_variants_times_tasks_times_seeds():
+    spec = parse_spec('tasks = ["WalkerStand", "CheetahRun"]\nvariants = ["gru", "nc-gru"]\nseeds = 3\nsteps = 64_000', "mine")
+    assert spec.name == "mine"
+    assert len(spec.runs) == 12
+    assert spec.variants == ("gru", "nc-gru")
+    assert spec.tasks == ("WalkerStand", "CheetahRun")
+    assert spec.runs[0].config == RunConfig("WalkerStand", steps=64_000, ppo=preset("gru", "WalkerStand").ppo)
+    assert {run.config.seed for run in spec.runs} == {0, 1, 2}
+    assert all(run.folder == config_hash(run.config) for run in spec.runs)
+    assert len({run.folder for run in spec.runs}) == 12
+
+
+def test_overrides_variants_and_grid_are_applied_in_this_order():
+    spec = parse_spec(
+        """
+        tasks = ["CartpoleSwingup"]
+        seeds = [5, 9]
+        [variants]
+        plain = {}
+        slow = { preset = "nc-ctrnn", ppo.learning_rate = 1e-4, ppo.epochs = 2 }
+        [overrides]
+        sensors.dropout = 0.25
+        ppo.epochs = 8
+        [grid]
+        ppo.costate_coef = [0.1, 0.2]
+        policy.hidden_size = [16]
+        """,
+        "mine",
+    )
+    assert spec.variants == tuple(f"{name} costate_coef={c} hidden_size=16" for name in ("plain", "slow") for c in ("0.1", "0.2"))
+    plain, slow = spec.runs[0].config, spec.runs[-1].config
+    assert (plain.seed, plain.sensors.dropout, plain.ppo.epochs, plain.ppo.costate_coef, plain.policy.hidden_size) == (5, 0.25, 8, 0.1, 16)
+    assert slow.policy.core == CTRNNConfig()
+    assert (slow.seed, slow.ppo.learning_rate, slow.ppo.epochs, slow.ppo.costate_coef) == (9, 1e-4, 2, 0.2)
+
+
+def test_the_presets_are_the_papers_experiments():
+    assert preset_names() == ("figure2", "figure3", "laptop", "robustness")
+    figure2 = load_spec("figure2")
+    assert (figure2.tasks, figure2.variants) == (PAPER_TASKS, ("gru", "nc-gru", "ctrnn", "nc-ctrnn"))
+    assert len(figure2.runs) == 8 * 4 * 10
+    assert {run.config.total_steps for run in figure2.runs} == {60_000_000, 100_000_000}
+    assert figure2.evaluation == EvaluationPlan((0.5, 0.75), 100)
+    assert figure2.resources == Resources()
+    figure3 = load_spec("figure3")
+    assert [run.config.ppo.costate_coef for run in figure3.runs if run.config.seed == 0] == [0.0, 0.01, 0.05, 0.1]
+    # The third claim is about the runs of Figure 3.
+    robustness = load_spec("robustness")
+    assert {run.folder for run in robustness.runs} == {run.folder for run in figure3.runs}
+    assert robustness.evaluation.dropouts == (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
+    assert sum(run.config.total_steps for run in load_spec("laptop").runs) == 36_000_000
+
+
+def test_everything_wrong_is_said_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_spec(
+            """
+            tasks = ["WalkerStnd", "CheetahRun"]
+            variants = ["gru", "nc-grru"]
+            seed = 3
+            [grid]
+            ppo.costate_coef = []
+            [resources]
+            cores = 0
+            [evaluation]
+            dropout = [1]
+            """,
+            "bad",
+        )
+    message = str(caught.value)
+    assert "'bad' has 6 problems, and nothing was started" in message
+    for part in (
+        "unknown key 'seed'. Did you mean seeds",
+        "Unknown task 'WalkerStnd'. Did you mean WalkerStand",
+        "unknown preset 'nc-grru'. Did you mean nc-gru",
+        "grid.ppo.costate_coef is []",
+        "resources.cores is 0",
+        "unknown key 'dropout'. Did you mean dropouts",
+    ):
+        assert part in message
+
+
+GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "tasks is \\[\\]"),
+        ("tasks = [", "not valid TOML"),
+        ('tasks = ["CheetahRun"]', "variants is \\[\\], but it should list at least one preset"),
+        (GOOD + "seeds = 0", "seeds is 0"),
+        (GOOD + "seeds = [1, 1]", "names some seed twice"),
+        (GOOD + "seeds = [-1]", "seed is -1"),
+        (GOOD + "seeds = true", "seeds is True"),
+        (GOOD + "steps = 5", "steps is 5, but one iteration alone takes 32000"),
+        (GOOD + "[overrides]\nppo.epoch = 3", "config.ppo has an unknown field 'epoch'. Did you mean epochs"),
+        (GOOD + "[overrides]\nsensors.dropout = 1.5", "dropout is 1.5"),
+        (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
+        (GOOD + "[evaluation]\ndropouts = [2.0]", "probabilities lie between 0 and 1"),
+        ('tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }', "are the same config"),
+        ('tasks = ["CheetahRun"]\n[variants]\na = 3', "variants.a is 3"),
+    ],
+)
+def test_a_spec_that_cannot_work_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_spec(text, "bad")
+
+
+def test_an_unknown_sweep_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no sweep 'figure_3'.*Did you mean figure3"):
+        load_spec("figure_3")

@@ -1,0 +1,245 @@
+"""Sweeps with real workers: skipped, continued, killed, stopped, failed and retried, always to the results of an undisturbed one."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from sweeping import SPEC, STEPS, results, small_spec
+
+from costate.cli import main
+from costate.experiments.local import LocalBackend
+from costate.experiments.processors import claim_cores
+from costate.experiments.schedule import DIED, AbstractBackend, run_jobs
+from costate.experiments.sweep import Status, jobs_left, locked, open_sweep, standing
+from costate.experiments.work import DONE, FAILED, Job, read_failure
+from costate.interrupts import StopRequest
+
+
+@pytest.fixture(scope="module")
+def spec_file(tmp_path_factory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("spec") / "small.toml"
+    path.write_text(SPEC.format(steps=STEPS))
+    return path
+
+
+def start_sweep(spec_file: pathlib.Path, out: pathlib.Path, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "costate.cli", "sweep", str(spec_file), "--out", str(out), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for_rows(folder: pathlib.Path, process: subprocess.Popen, count: int) -> None:
+    """Until every run of the sweep has written so many rows."""
+    spec = small_spec()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        files = [folder / planned.folder / "metrics.jsonl" for planned in spec.runs]
+        if all(file.exists() and len(file.read_text().splitlines()) >= count for file in files):
+            return
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    raise AssertionError("the sweep did not get so far")
+
+
+def workers_of(process: subprocess.Popen) -> list[int]:
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"costate.experiments.work" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spec_file, tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "sweep"
+    process = start_sweep(spec_file, folder)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "done: 2 runs" in output
+    assert "finished    CartpoleSwingup gru seed 0, 100%, return" in output
+    return folder
+
+
+def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(undisturbed):
+    spec = small_spec()
+    assert {path.name for path in undisturbed.iterdir() if (path / "config.json").exists()} == {planned.folder for planned in spec.runs}
+    assert all(standing(undisturbed, spec, planned).status is Status.FINISHED for planned in spec.runs)
+    assert all(len(metrics) == 60 and len(evaluations) == 1 for metrics, evaluations in results(undisturbed, spec).values())
+    manifest = json.loads((undisturbed / "sweep.json").read_text())
+    assert [run["variant"] for run in manifest["runs"]] == ["gru", "nc-gru"]
+
+
+def test_finished_runs_are_skipped(undisturbed, spec_file, capsys):
+    before = {file: file.stat().st_mtime_ns for planned in small_spec().runs for file in (undisturbed / planned.folder).rglob("*")}
+    assert jobs_left(undisturbed, small_spec()) == []
+    assert main(["sweep", str(spec_file), "--out", str(undisturbed)]) == 0
+    assert "done: 2 runs" in capsys.readouterr().out
+    assert all(file.stat().st_mtime_ns == when for file, when in before.items())
+
+
+def test_a_killed_worker_is_started_again_and_nothing_changes(undisturbed, spec_file, tmp_path):
+    process = start_sweep(spec_file, tmp_path / "sweep")
+    wait_for_rows(tmp_path / "sweep", process, 8)
+    victims = workers_of(process)
+    assert len(victims) >= 1
+    os.kill(victims[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert results(tmp_path / "sweep", small_spec()) == results(undisturbed, small_spec())
+
+
+def test_ctrl_c_saves_everything_and_the_same_command_goes_on(undisturbed, spec_file, tmp_path):
+    process = start_sweep(spec_file, tmp_path / "sweep")
+    wait_for_rows(tmp_path / "sweep", process, 8)
+    with pytest.raises(Exception, match="Another sweep is at work"), locked(tmp_path / "sweep"):
+        pass
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "stopped and saved; continue with the same command: 0 of 2 runs are finished" in output
+    statuses = [standing(tmp_path / "sweep", small_spec(), planned).status for planned in small_spec().runs]
+    assert statuses == [Status.INTERRUPTED, Status.INTERRUPTED]
+    process = start_sweep(spec_file, tmp_path / "sweep")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert results(tmp_path / "sweep", small_spec()) == results(undisturbed, small_spec())
+
+
+def test_workers_do_not_outlive_a_killed_sweep(spec_file, tmp_path):
+    process = start_sweep(spec_file, tmp_path / "sweep")
+    wait_for_rows(tmp_path / "sweep", process, 1)
+    workers = workers_of(process)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(spec_file, tmp_path):
+    spec = small_spec(8_000)
+    spec_file = tmp_path / "short.toml"
+    spec_file.write_text(SPEC.format(steps=8_000))
+    broken, whole = spec.runs
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / broken.folder).write_text("in the way")
+    process = start_sweep(spec_file, folder)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, output
+    assert f"failed: CartpoleSwingup gru seed 0 ({folder / broken.folder}): " in output
+    assert "exists and is not a run directory" in output
+    assert "1 of 2 runs failed" in output
+    assert [standing(folder, spec, planned).status for planned in spec.runs] == [Status.FAILED, Status.FINISHED]
+    assert whole.folder != broken.folder
+
+    (folder / broken.folder).unlink()
+    # Failed runs stay failed until somebody asks.
+    assert main(["sweep", str(spec_file), "--out", str(folder)]) == 1
+    process = start_sweep(spec_file, folder, "--retry-failed")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert [standing(folder, spec, planned).status for planned in spec.runs] == [Status.FINISHED] * 2
+
+
+def test_seeds_of_one_cell_train_together_when_asked(tmp_path):
+    from costate.experiments.spec import parse_spec
+
+    text = SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 3') + "[resources]\ntogether = 2\n"
+    spec = parse_spec(text, "together")
+    open_sweep(tmp_path, spec, retry_failed=False)
+    jobs = jobs_left(tmp_path, spec)
+    assert [job.runs for job in jobs] == [tuple(run.folder for run in spec.runs[:2]), (spec.runs[2].folder,)]
+    backend = LocalBackend(1)
+    try:
+        assert run_jobs(backend, jobs, 0, StopRequest(), lambda running: None)
+    finally:
+        backend.close()
+    assert [standing(tmp_path, spec, run).status for run in spec.runs] == [Status.FINISHED] * 3
+    card = json.loads((tmp_path / spec.runs[0].folder / "machine.json").read_text())
+    assert card["seeds_together"] == [0, 1]
+
+
+class _Scripted(AbstractBackend):
+    """Ends every job at once with the next exit code of a script."""
+
+    def __init__(self, codes):
+        self.codes, self.started, self.current, self.stopped = list(codes), [], [], False
+
+    def has_room(self):
+        return not self.current
+
+    def start(self, job):
+        self.started.append(job)
+        self.current.append(job)
+
+    def ended(self):
+        done, self.current = self.current, []
+        return [(job, self.codes.pop(0)) for job in done]
+
+    def ask_to_stop(self):
+        self.stopped = True
+
+    def close(self):
+        pass
+
+
+def job(folder, name="a"):
+    return Job(str(folder), (name,), ("{}",), 1, (), 1)
+
+
+def test_a_job_whose_worker_dies_is_retried_so_often_and_no_more(tmp_path):
+    backend = _Scripted([DIED, DIED, DONE])
+    assert run_jobs(backend, [job(tmp_path)], 2, StopRequest(), lambda running: None, poll=0.0)
+    assert len(backend.started) == 3
+    assert read_failure(tmp_path, "a") is None
+    backend = _Scripted([DIED, DIED])
+    assert run_jobs(backend, [job(tmp_path)], 1, StopRequest(), lambda running: None, poll=0.0)
+    assert "was killed, or its node went away 2 times" in read_failure(tmp_path, "a")
+
+
+def test_an_error_of_the_run_itself_is_not_retried(tmp_path):
+    backend = _Scripted([FAILED, DONE])
+    assert run_jobs(backend, [job(tmp_path), job(tmp_path, "b")], 5, StopRequest(), lambda running: None, poll=0.0)
+    assert [j.runs for j in backend.started] == [("a",), ("b",)]
+
+
+def test_after_a_stop_nothing_new_is_started(tmp_path):
+    stop = StopRequest()
+    backend = _Scripted([DONE, DONE])
+    assert not run_jobs(backend, [job(tmp_path), job(tmp_path, "b")], 0, stop, lambda running: stop.ask(), poll=0.0)
+    assert [j.runs for j in backend.started] == [("a",)]
+
+
+def test_cores_are_claimed_once_and_given_back():
+    cores = len(os.sched_getaffinity(0))
+    claims = []
+    while (claim := claim_cores(1)) is not None:
+        claims.append(claim)
+    assert len({core for claim in claims for core in claim.cores}) == len(claims) <= cores
+    assert claim_cores(1) is None
+    for claim in claims:
+        claim.release()
+    again = claim_cores(max(1, len(claims)))
+    assert again is not None or not claims
+    if again:
+        again.release()
+
+
+def test_a_dry_run_lists_and_starts_nothing(spec_file, tmp_path, capsys):
+    assert main(["sweep", str(spec_file), "--out", str(tmp_path / "x"), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs (2 variants × 1 tasks × seeds)" in out
+    assert "CartpoleSwingup nc-gru seed 0, 240,000 steps, waiting" in out
+    assert not (tmp_path / "x").exists()
+
+
+def test_more_cores_than_there_are_and_an_address_without_ray_are_refused(tmp_path, capsys):
+    text = SPEC.format(steps=8_000) + "[resources]\ncores = 512\n"
+    (tmp_path / "big.toml").write_text(text)
+    assert main(["sweep", str(tmp_path / "big.toml"), "--out", str(tmp_path / "x")]) == 1
+    assert "resources.cores is 512, but this machine has" in capsys.readouterr().err
+    assert main(["sweep", str(tmp_path / "big.toml"), "--address", "here:1"]) == 1
+    assert "needs --backend ray" in capsys.readouterr().err
