@@ -8,7 +8,9 @@ os.environ.setdefault("MUJOCO_GL", "disable")
 # Many tests compile the same update; the environment hands the cache on to the programs that tests start.
 _CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+# Small programs too: there are hundreds, and each takes a twentieth of a second to compile.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import pytest

@@ -19,7 +19,9 @@ from costate.experiments.tables import Measure, areas, cells, choose_measure, co
 from costate.run_directory import create_run
 
 
-def make_run(folder: pathlib.Path, variant: str, task: str, seed: int, returns: list[float], evaluations: dict[float, list[float]], share=1.0) -> RunConfig:
+def make_run(
+    folder: pathlib.Path, variant: str, task: str, seed: int, returns: list[float], evaluations: dict[float, list[float]], share=1.0
+) -> RunConfig:
     """A run as training would leave it, with made-up numbers: one logged return for every iteration."""
     config = dataclasses.replace(preset(variant, task), seed=seed, steps=32_000 * len(returns))
     run = create_run(folder / config_hash(config), config, {"versions": {"jax": "1.2.3"}, "learner_devices": 1}, overwrite=False)
@@ -120,7 +122,10 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
 def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
     runs = [path.parent.name for path in sorted(folder.glob("*/config.json"))]
     records = [{"folder": name, "variant": "mine", "task": "?", "seed": 0} for name in runs]
-    records += [{"folder": "abc", "variant": "late", "task": "FishSwim", "seed": 1}, {"folder": "def", "variant": "bad", "task": "FishSwim", "seed": 2}]
+    records += [
+        {"folder": "abc", "variant": "late", "task": "FishSwim", "seed": 1},
+        {"folder": "def", "variant": "bad", "task": "FishSwim", "seed": 2},
+    ]
     (folder / "sweep.json").write_text(json.dumps({"name": "named <b>", "description": "d", "runs": records}))
     (folder / "failures").mkdir()
     (folder / "failures" / "def.json").write_text(json.dumps({"error": "exploded"}))
@@ -148,7 +153,15 @@ def test_the_page_is_self_contained_and_every_figure_is_also_a_file(folder):
     assert "<script" not in page
     names = {file.stem for file in path.parent.glob("*.png")}
     assert names == {file.stem for file in path.parent.glob("*.svg")}
-    assert {"learning_curves", "learning_curves_iqm", "costate_loss", "ablation_WalkerStand", "ablation_CheetahRun", "robustness", "profiles"} == names
+    assert {
+        "learning_curves",
+        "learning_curves_iqm",
+        "costate_loss",
+        "ablation_WalkerStand",
+        "ablation_CheetahRun",
+        "robustness",
+        "profiles",
+    } == names
     summary = json.loads((path.parent / "summary.json").read_text())
     assert len(summary["runs"]) == 12
     assert summary["runs"][0]["versions"] == {"jax": "1.2.3"}

@@ -58,7 +58,7 @@ def test_seeds_share_a_pool_but_see_the_episodes_of_runs_of_their_own(small_conf
         env.close()
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_seeds_together_equal_runs_of_their_own(tmp_path, small_config, devices):
     """Over the first iterations: later, the order of floating-point sums is amplified by the chaos of control."""
     config = dataclasses.replace(small_config, steps=2 * 4000)

@@ -103,7 +103,7 @@ def assert_close(left, right):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), left, right)
 
 
-@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn", "authors-code"])
+@pytest.mark.parametrize("name", ["nc-gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-ctrnn", "authors-code"))])
 def test_two_devices_learn_what_one_learns(name):
     variant = preset(name, "CartpoleSwingup")
     config = dataclasses.replace(SMALL, policy=dataclasses.replace(variant.policy, hidden_size=12), ppo=dataclasses.replace(variant.ppo, epochs=2))

@@ -39,7 +39,7 @@ def numbers(run) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
 
 
-@pytest.mark.parametrize(("length", "iterations", "cut"), [(1000, 4, 3), (500, 6, 5)])
+@pytest.mark.parametrize(("length", "iterations", "cut"), [pytest.param(1000, 4, 3, marks=pytest.mark.slow), (500, 6, 5)])
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut):
     """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
     config = dataclasses.replace(

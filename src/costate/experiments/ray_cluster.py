@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import time
@@ -107,7 +108,7 @@ def _perform(text: str, stop: str) -> int:
     told = False
     while process.poll() is None:
         if not told and os.path.exists(stop):
-            process.send_signal(2)
+            process.send_signal(signal.SIGINT)
             told = True
         time.sleep(0.2)
     return process.returncode

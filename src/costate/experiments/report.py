@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import html
 import importlib.metadata
 import json
@@ -34,6 +35,10 @@ class Section:
     name: str = ""
     body: str = ""
 
+    @functools.cached_property
+    def svg(self) -> str:
+        return figures.to_svg(self.figure)
+
 
 def write_report(folder: pathlib.Path) -> tuple[pathlib.Path, Collection]:
     """Read the runs below ``folder`` and write the page; returns its path and what it was made of."""
@@ -45,7 +50,7 @@ def write_report(folder: pathlib.Path) -> tuple[pathlib.Path, Collection]:
         target.mkdir(exist_ok=True)
     for section in sections:
         if section.figure is not None:
-            write_atomically(target / f"{section.name}.svg", figures.to_svg(section.figure).encode())
+            write_atomically(target / f"{section.name}.svg", section.svg.encode())
             write_atomically(target / f"{section.name}.png", figures.to_png(section.figure))
     write_atomically(target / "summary.json", json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
@@ -191,7 +196,7 @@ details summary{cursor:pointer}code{font-size:12.5px}
 def _section(index: int, section: Section) -> str:
     picture = ""
     if section.figure is not None:
-        data = base64.b64encode(figures.to_svg(section.figure).encode()).decode()
+        data = base64.b64encode(section.svg.encode()).decode()
         picture = f'<img alt="{_text(section.title)}" src="data:image/svg+xml;base64,{data}">'
     return f"<section id=s{index}><h2>{_text(section.title)}</h2><p class=note>{_text(section.note)}</p>{picture}{section.body}</section>"
 

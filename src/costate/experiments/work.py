@@ -141,6 +141,8 @@ def end_with_parent(parent: int) -> None:
 def main(arguments: Sequence[str]) -> int:
     parent, text = arguments
     end_with_parent(int(parent))
+    # A parent with threads of its own, like Ray's, may hand on a mask under which no request to stop would ever arrive.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     job = Job.from_text(text)
     claim = claim_cores(job.cores)
     if claim is not None:

@@ -1,0 +1,40 @@
+"""Weights & Biases: the real package without the network, and an error that helps where it is missing."""
+
+import json
+import sys
+
+import pytest
+
+from costate.cli import main
+from costate.config import config_hash
+from costate.training import resume, train
+
+
+def test_rows_go_to_the_project_and_a_resumed_run_continues(tmp_path, small_config, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    run = train(small_config, tmp_path / "run", wandb="tests").run
+    (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
+    assert folder.name.endswith(f"{config_hash(small_config)}-run")
+    (record,) = folder.glob("*.wandb")
+    content = record.read_bytes()
+    # The rows are in the file that `wandb sync` would send.
+    for name in (b"training/episode_reward", b"losses/costate", b"env_steps"):
+        assert name in content
+    assert len(run.read_metrics()) == 3
+    assert resume(run.path, wandb="tests").finished
+
+
+def test_without_the_package_the_flag_is_an_error_and_nothing_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main(["train", "CartpoleSwingup", "--wandb", "project", "--out", str(tmp_path / "run")]) == 1
+    assert "pip install 'costate[wandb]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_flag_it_is_not_even_imported(tmp_path, small_config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    run = train(small_config, tmp_path / "run").run
+    assert json.loads(run.metrics.read_text().splitlines()[-1])["iteration"] == 3
