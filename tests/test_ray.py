@@ -27,7 +27,7 @@ def test_a_sweep_on_a_cluster_of_its_own_stops_when_asked(tmp_path):
 
     backend = RayBackend(None, spec.resources, tmp_path)
     try:
-        assert not run_jobs(backend, jobs_left(tmp_path, spec), 0, stop, watch)
+        assert not run_jobs(backend, jobs_left(tmp_path, spec, 2), 0, stop, watch)
     finally:
         backend.close()
     assert not ray.is_initialized()

@@ -17,9 +17,11 @@ from costate.cli import main
 from costate.experiments.local import LocalBackend
 from costate.experiments.processors import claim_cores
 from costate.experiments.schedule import DIED, AbstractBackend, run_jobs
+from costate.experiments.spec import parse_spec
 from costate.experiments.sweep import Status, jobs_left, locked, open_sweep, standing
 from costate.experiments.work import DONE, FAILED, Job, read_failure
 from costate.interrupts import StopRequest
+from costate.run_directory import create_run
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(undisturbed)
 
 def test_finished_runs_are_skipped(undisturbed, spec_file, capsys):
     before = {file: file.stat().st_mtime_ns for planned in small_spec().runs for file in (undisturbed / planned.folder).rglob("*")}
-    assert jobs_left(undisturbed, small_spec()) == []
+    assert jobs_left(undisturbed, small_spec(), 2) == []
     assert main(["sweep", str(spec_file), "--out", str(undisturbed)]) == 0
     assert "done: 2 runs" in capsys.readouterr().out
     assert all(file.stat().st_mtime_ns == when for file, when in before.items())
@@ -149,7 +151,7 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
 
     backend = RayBackend(cluster.address, spec.resources, struck)
     try:
-        assert run_jobs(backend, jobs_left(struck, spec), spec.resources.retries, StopRequest(), strike)
+        assert run_jobs(backend, jobs_left(struck, spec, 2), spec.resources.retries, StopRequest(), strike)
     finally:
         backend.close()
     assert killed, "the node was not killed in the middle"
@@ -185,12 +187,10 @@ def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(sp
 
 
 def test_seeds_of_one_cell_train_together_when_asked(tmp_path):
-    from costate.experiments.spec import parse_spec
-
     text = SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 3') + "[resources]\ntogether = 2\n"
     spec = parse_spec(text, "together")
     open_sweep(tmp_path, spec, retry_failed=False)
-    jobs = jobs_left(tmp_path, spec)
+    jobs = jobs_left(tmp_path, spec, 2)
     assert [job.runs for job in jobs] == [tuple(run.folder for run in spec.runs[:2]), (spec.runs[2].folder,)]
     backend = LocalBackend(1)
     try:
@@ -202,14 +202,33 @@ def test_seeds_of_one_cell_train_together_when_asked(tmp_path):
     assert card["seeds_together"] == [0, 1]
 
 
+@pytest.mark.parametrize(("seeds", "places", "sizes"), [(3, 2, [1, 1, 1]), (4, 2, [2, 2]), (5, 2, [2, 2, 1]), (5, 1, [2, 2, 1])])
+def test_two_seeds_share_a_program_where_every_place_still_has_something_to_do(tmp_path, seeds, places, sizes):
+    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', f'["gru"]\nseeds = {seeds}'), "auto")
+    assert [len(job.runs) for job in jobs_left(tmp_path, spec, places)] == sizes
+
+
+def test_runs_go_on_in_the_groups_in_which_they_were_begun(tmp_path):
+    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 6'), "begun")
+    for group in ((0, 1, 2), (3, 5)):
+        for seed in group:
+            planned = spec.runs[seed]
+            run = create_run(tmp_path / planned.folder, planned.config, {"seeds_together": list(group)}, overwrite=False)
+            (run.checkpoints / "step_000000004000").mkdir()
+    # Seed 5 cannot be read any more, so seed 3 goes on alone; seed 4 is new.
+    (tmp_path / spec.runs[5].folder / "machine.json").write_text("{}")
+    groups = [tuple(json.loads(config)["seed"] for config in job.configs) for job in jobs_left(tmp_path, spec, 99)]
+    assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
+
+
 class _Scripted(AbstractBackend):
     """Ends every job at once with the next exit code of a script."""
 
     def __init__(self, codes):
         self.codes, self.started, self.current, self.stopped = list(codes), [], [], False
 
-    def has_room(self):
-        return not self.current
+    def places(self):
+        return 1
 
     def start(self, job):
         self.started.append(job)

@@ -62,10 +62,10 @@ def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> boo
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(locked(folder))
         open_sweep(folder, spec, retry_failed=parsed.retry_failed)
-        jobs = jobs_left(folder, spec)
-        if not jobs:
+        if not any(standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED) for planned in spec.runs):
             return True
         backend = stack.enter_context(contextlib.closing(_backend(spec, folder, parsed)))
+        jobs = jobs_left(folder, spec, backend.places())
         watch = stack.enter_context(contextlib.closing(watch_for_stdout()))
         stop = stack.enter_context(stop_requests())
         return run_jobs(backend, jobs, spec.resources.retries, stop, _Progress(spec, folder, watch).look)

@@ -46,8 +46,8 @@ class Entry:
 
     @property
     def hours(self) -> float:
-        """Time spent in its iterations; compiling and waiting are not counted."""
-        return float(sum(row.get("time/collect", 0.0) + row.get("time/update", 0.0) for row in self.rows)) / 3600.0
+        """Its share of the time spent in iterations by the seeds that trained together; compiling and waiting are not counted."""
+        return float(sum(row.get("time/collect", 0.0) + row.get("time/update", 0.0) for row in self.rows)) / 3600.0 / len(self.run.seeds_together)
 
     def curve(self, metric: str) -> Curve | None:
         """A metric over environment steps, without the iterations that have none; None if no iteration has it."""

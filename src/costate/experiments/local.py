@@ -34,11 +34,11 @@ class LocalBackend(AbstractBackend):
             raise ConfigError(
                 f"resources.cores is {cores_per_job}, but this machine has {cores} to give. Lower it, or use a cluster with --backend ray."
             )
-        self._slots = cores // cores_per_job
+        self._places = cores // cores_per_job
         self._processes: dict[Job, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
 
-    def has_room(self) -> bool:
-        return len(self._processes) < self._slots
+    def places(self) -> int:
+        return self._places
 
     def start(self, job: Job) -> None:
         folder = pathlib.Path(job.folder) / LOGS

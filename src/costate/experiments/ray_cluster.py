@@ -41,13 +41,13 @@ class RayBackend(AbstractBackend):
         if resources.cores > largest:
             raise ConfigError(f"resources.cores is {resources.cores}, but the largest node of the cluster has {largest:g}. Lower it.")
 
-    def has_room(self) -> bool:
+    def places(self) -> int:
         """As many jobs as the living nodes have resources for; more would only wait inside Ray."""
         total = ray.cluster_resources()
         rooms = [total.get("CPU", 0.0) // self._resources.cores]
         if self._resources.gpus > 0.0:
             rooms.append(total.get("GPU", 0.0) // self._resources.gpus)
-        return bool(len(self._tasks) < min(rooms))
+        return int(min(rooms))
 
     def start(self, job: Job) -> None:
         self._tasks[self._perform.remote(job.to_text(), str(self._stop))] = job

@@ -19,8 +19,8 @@ class AbstractBackend(abc.ABC):
     """A place where jobs run."""
 
     @abc.abstractmethod
-    def has_room(self) -> bool:
-        """Whether another job could start now."""
+    def places(self) -> int:
+        """How many jobs could run at once now."""
 
     @abc.abstractmethod
     def start(self, job: Job) -> None:
@@ -50,7 +50,7 @@ def run_jobs(
         if stop.asked and not told:
             backend.ask_to_stop()
             told = True
-        while waiting and not stop.asked and backend.has_room():
+        while waiting and not stop.asked and len(running) < backend.places():
             job = waiting.popleft()
             backend.start(job)
             running.append(job)

@@ -67,21 +67,30 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     return Standing(planned, status, steps, total, row.get("training/episode_reward"), row.get("training/sps"), error)
 
 
-def jobs_left(folder: pathlib.Path, spec: SweepSpec) -> list[Job]:
-    """What is still to be done, in the order of the spec; seeds of one cell together as far as the spec asks for it."""
+def jobs_left(folder: pathlib.Path, spec: SweepSpec, places: int) -> list[Job]:
+    """What is still to be done, in the order of the spec, for so many jobs at once; seeds of one cell together where that pays."""
     left = [planned for planned in spec.runs if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)]
-    return [_job(folder, spec, group) for group in _groups(folder, left, spec.resources.together)]
+    together = spec.resources.together or (2 if len(left) >= 2 * places else 1)
+    return [_job(folder, spec, group) for group in _groups(folder, left, together)]
 
 
 def _groups(folder: pathlib.Path, runs: Sequence[PlannedRun], together: int) -> Iterator[list[PlannedRun]]:
-    """Runs that differ only in their seed and stand at the same point, at most ``together`` of them."""
+    """Runs that differ only in their seed: at most ``together`` new ones, and those that were begun in the groups in which they were begun."""
     cells: dict[Any, list[PlannedRun]] = {}
     for planned in runs:
-        saved = folders(folder / planned.folder / "checkpoints")
-        cells.setdefault((dataclasses.replace(planned.config, seed=0), saved[-1].name if saved else None), []).append(planned)
-    for cell in cells.values():
-        for start in range(0, len(cell), together):
-            yield cell[start : start + together]
+        key = dataclasses.replace(planned.config, seed=0), _begun_with(folder, planned)
+        cells.setdefault(key, []).append(planned)
+    for (_, begun_with), cell in cells.items():
+        whole = {planned.config.seed for planned in cell} == set(begun_with)
+        size = len(cell) if whole else 1 if begun_with else together
+        for start in range(0, len(cell), size):
+            yield cell[start : start + size]
+
+
+def _begun_with(folder: pathlib.Path, planned: PlannedRun) -> tuple[int, ...]:
+    """Seeds that a run was started together with; none if it has not been started."""
+    run = Run(folder / planned.folder, planned.config)
+    return run.seeds_together if (run.path / CONFIG_FILE).is_file() and folders(run.checkpoints) else ()
 
 
 def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun]) -> Job:
