@@ -20,7 +20,7 @@ demo: $(VENV)/installed
 	@echo "everything is in $(DEMO): learning_curve.png, metrics.jsonl, checkpoints/, evaluations/"
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=15
 
 test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow

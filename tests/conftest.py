@@ -26,7 +26,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small_config() -> RunConfig:
     """A run of three iterations that takes seconds."""
     return RunConfig(

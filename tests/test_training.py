@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +40,20 @@ def numbers(run) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, small_config):
+    """An undisturbed run of three iterations, and what was said while it trained. Tests that change a run change a copy."""
+    reporter = Breaker()
+    outcome = train(small_config, tmp_path_factory.mktemp("training") / "whole", reporter=reporter)
+    assert outcome.finished
+    return outcome.run, reporter
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return open_run(shutil.copytree(whole[0].path, tmp_path / "copy"))
+
+
 @pytest.mark.parametrize(("length", "iterations", "cut"), [pytest.param(1000, 4, 3, marks=pytest.mark.slow), (500, 6, 5)])
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut):
     """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
@@ -56,11 +71,9 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, sm
     assert left.read_bytes() == right.read_bytes()
 
 
-def test_a_run_directory_describes_itself(tmp_path, small_config):
-    reporter = Breaker()
-    outcome = train(small_config, tmp_path / "run", reporter=reporter)
-    assert outcome.finished
-    run = open_run(tmp_path / "run")
+def test_a_run_directory_describes_itself(whole, small_config):
+    trained, reporter = whole
+    run = open_run(trained.path)
     assert run.config == small_config
     assert {path.name for path in run.path.iterdir() if not path.name.startswith("events")} == {
         "config.json",
@@ -79,8 +92,8 @@ def test_a_run_directory_describes_itself(tmp_path, small_config):
     assert reporter.said[1].startswith("compiled in ")
 
 
-def test_metrics_have_the_names_people_look_for(tmp_path, small_config):
-    rows = train(small_config, tmp_path / "run").run.read_metrics()
+def test_metrics_have_the_names_people_look_for(whole):
+    rows = whole[0].read_metrics()
     assert [row["env_steps"] for row in rows] == [4000, 8000, 12000]
     wanted = {"losses/approx_kl", "losses/clip_fraction", "losses/explained_variance", "losses/entropy", "losses/grad_norm", "costate/cosine"}
     wanted |= {"training/sps", "training/episode_reward", "losses/costate", "losses/policy", "losses/value", "training/learning_rate"}
@@ -91,12 +104,6 @@ def test_metrics_have_the_names_people_look_for(tmp_path, small_config):
     np.testing.assert_allclose(rows[0]["losses/entropy"], 1.4189, atol=0.02)
 
 
-def test_runs_with_other_seeds_differ(tmp_path, small_config):
-    short = dataclasses.replace(small_config, steps=4000)
-    first, second = (train(dataclasses.replace(short, seed=seed), tmp_path / str(seed)).run for seed in (0, 1))
-    assert numbers(first)[0]["training/episode_reward"] != numbers(second)[0]["training/episode_reward"]
-
-
 def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, small_config):
     wild = dataclasses.replace(small_config, ppo=dataclasses.replace(small_config.ppo, learning_rate=1e30))
     with pytest.raises(DivergedError, match=r"diverged in iteration \d.*losses/.* not finite.*step_000000000000.*--learning-rate"):
@@ -104,9 +111,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, 
     assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
 
 
-def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(tmp_path, small_config, monkeypatch):
-    whole = train(small_config, tmp_path / "whole").run
-
+def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(whole, tmp_path, small_config, monkeypatch):
     class FullDisk(Breaker):
         def progress(self, progression: Progression) -> None:
             if progression.row["iteration"] == 2:
@@ -121,18 +126,17 @@ def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(tmp_path, 
     monkeypatch.undo()
     run = open_run(tmp_path / "run")
     assert [folder.name for folder in folders(run.checkpoints)] == ["step_000000000000", "step_000000004000"]
-    assert numbers(resume(run.path).run) == numbers(whole)
+    assert numbers(resume(run.path).run) == numbers(whole[0])
 
 
-def test_an_existing_run_is_not_touched_unless_asked(tmp_path, small_config):
-    short = dataclasses.replace(small_config, steps=4000)
-    train(short, tmp_path / "run")
-    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+def test_an_existing_run_is_not_touched_unless_asked_and_another_seed_is_another_run(copy, small_config):
+    before = numbers(copy)
     with pytest.raises(RunDirectoryError, match=r"already holds a run.*--resume.*--out.*--overwrite"):
-        train(short, tmp_path / "run")
-    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
-    train(dataclasses.replace(short, seed=5), tmp_path / "run", overwrite=True)
-    assert open_run(tmp_path / "run").config.seed == 5
+        train(small_config, copy.path)
+    assert numbers(copy) == before
+    train(dataclasses.replace(small_config, seed=5, steps=4000), copy.path, overwrite=True)
+    assert open_run(copy.path).config.seed == 5
+    assert numbers(copy)[0]["training/episode_reward"] != before[0]["training/episode_reward"]
 
 
 def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, small_config):
@@ -142,19 +146,17 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, small_config):
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_finished_run_can_be_resumed_without_effect(tmp_path, small_config):
-    run = train(dataclasses.replace(small_config, steps=4000), tmp_path / "run").run
-    before = numbers(run)
-    assert resume(run.path).finished
-    assert numbers(run) == before
+def test_a_finished_run_can_be_resumed_without_effect(copy):
+    before = numbers(copy)
+    assert resume(copy.path).finished
+    assert numbers(copy) == before
 
 
-def test_a_config_that_was_edited_is_noticed(tmp_path, small_config):
-    run = train(dataclasses.replace(small_config, steps=4000), tmp_path / "run").run
-    file = run.path / "config.json"
+def test_a_config_that_was_edited_is_noticed(copy):
+    file = copy.path / "config.json"
     file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(ConfigError, match=r"Changed: seed: 0 → 1. Undo the change in config.json"):
-        resume(run.path)
+        resume(copy.path)
 
 
 @pytest.mark.parametrize(("content", "message"), [(None, "no config.json"), ("{", "truncated or was altered"), ("[]", "truncated or was altered")])
