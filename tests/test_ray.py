@@ -18,7 +18,7 @@ def test_a_sweep_on_a_cluster_of_its_own_stops_when_asked(tmp_path):
     from costate.experiments.ray_cluster import RayBackend
 
     spec = small_spec()
-    open_sweep(tmp_path, spec, retry_failed=False)
+    open_sweep(tmp_path, spec, 2, retry_failed=False)
     stop = StopRequest()
 
     def watch(running):
@@ -27,7 +27,7 @@ def test_a_sweep_on_a_cluster_of_its_own_stops_when_asked(tmp_path):
 
     backend = RayBackend(None, spec.resources, tmp_path)
     try:
-        assert not run_jobs(backend, jobs_left(tmp_path, spec, 2), 0, stop, watch)
+        assert not run_jobs(backend, jobs_left(tmp_path, spec, 1), 0, stop, watch)
     finally:
         backend.close()
     assert not ray.is_initialized()
@@ -45,3 +45,5 @@ def test_an_address_that_does_not_answer_is_an_error_after_a_short_wait(tmp_path
     with pytest.raises(ConfigError, match=f"No Ray cluster answers at '{address}'"):
         RayBackend(address, small_spec().resources, tmp_path)
     assert time.monotonic() - started < 10
+    with pytest.raises(ConfigError, match="could not be joined"):
+        RayBackend("somewhere", small_spec().resources, tmp_path)

@@ -108,20 +108,35 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     with open(runs[2] / "metrics.jsonl", "a") as metrics:
         metrics.write('{"iteration": 41, "env_st')
     (runs[3] / "evaluations" / "0.5.json").write_text("{")
+    (runs[4] / "evaluations" / "0.5.json").write_text((runs[4] / "evaluations" / "0.5.json").read_text().replace("[", "[], [", 1)[:-1])
+    with open(runs[5] / "metrics.jsonl", "a") as metrics:
+        metrics.write('{"iteration": 41, "env_steps": null}\n')
+    (runs[6] / "checkpoints" / "step_000001280000.bak").mkdir()
+    (runs[7] / "config.json").unlink()
     assert main(["report", str(folder)]) == 0
     out = capsys.readouterr().out
     assert f"not reported: {runs[0].name}: " in out
     assert "truncated or was altered" in out
     assert f"not reported: {runs[1].name}: it has no metrics" in out
-    assert "10 runs reported" in out
+    for run in (3, 4):
+        assert f"not reported: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
+    assert f"not reported: {runs[5].name}: its metrics hold something that is no row of numbers" in out
+    assert f"not reported: {runs[7].name}: " in out
+    assert "8 runs reported" in out
     page = (folder / "report" / "index.html").read_text()
-    assert "2 not reported" in page
+    assert "6 not reported or incomplete" in page
+    # The other runs are still scored by their evaluations, and those without count as unfinished.
+    collection = read_collection(folder)
+    assert choose_measure(collection) == Measure(0.5)
+    assert sum(cell.unfinished for cell in cells(collection, Measure(0.5))) == 2
+    json.loads((folder / "report" / "summary.json").read_text(), parse_constant=pytest.fail)
     assert runs[0].name in page
 
 
 def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
-    runs = [path.parent.name for path in sorted(folder.glob("*/config.json"))]
-    records = [{"folder": name, "variant": "mine", "task": "?", "seed": 0} for name in runs]
+    names = {"gru": "theirs", "nc-gru": "mine"}
+    entries = read_collection(folder).entries
+    records = [{"folder": entry.run.path.name, "variant": names[entry.variant], "task": "?", "seed": 0} for entry in entries]
     records += [
         {"folder": "abc", "variant": "late", "task": "FishSwim", "seed": 1},
         {"folder": "def", "variant": "bad", "task": "FishSwim", "seed": 2},
@@ -130,11 +145,45 @@ def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
     (folder / "failures").mkdir()
     (folder / "failures" / "def.json").write_text(json.dumps({"error": "exploded"}))
     collection = read_collection(folder)
-    assert collection.variants == ("mine",)
+    assert set(collection.variants) == {"mine", "theirs"}
     assert ("abc", "not begun: FishSwim late seed 1") in collection.broken
     assert ("def", "failed: FishSwim bad seed 2: exploded") in collection.broken
     page = write_report(folder)[0].read_text()
     assert "<h1>named &lt;b&gt;</h1>" in page
+
+
+def test_a_run_counts_once_and_other_budgets_are_other_variants(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / "long", "gru", "CheetahRun", seed, [500.0] * 90, {})
+        make_run(tmp_path / "short", "gru", "CheetahRun", seed, [100.0] * 40, {})
+        make_run(tmp_path / "again", "gru", "CheetahRun", seed, [100.0] * 40, {})
+    collection = read_collection(tmp_path)
+    assert collection.variants == ("gru (1.28 M steps)", "gru (2.88 M steps)")
+    assert [cell.scores.tolist() for cell in cells(collection, Measure(None))] == [[100.0, 100.0], [500.0, 500.0]]
+    assert sum("a run counts once" in reason for _, reason in collection.broken) == 2
+
+
+def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothing(folder):
+    run = next(entry for entry in read_collection(folder).entries if entry.config.task == "CheetahRun" and entry.config.seed == 2)
+    for name, dropout, returns in (("zz", 0.5, [7.0]), ("stray", 0.9, [1.0, 2.0])):
+        record = {"task": "CheetahRun", "dropout": dropout, "seed": 0, "env_steps": 1_280_000, "returns": returns}
+        (run.run.evaluations / f"{name}.json").write_text(json.dumps({"evaluation": record}))
+    (run.run.evaluations / "0.5.json").write_text(json.dumps({"evaluation": record | {"dropout": 0.5, "returns": [200.0] * 3}}))
+    collection = read_collection(folder)
+    entry = next(entry for entry in collection.entries if entry.run.path == run.run.path)
+    assert entry.evaluation(0.5).returns == (200.0, 200.0, 200.0)
+    assert collection.dropouts == (0.5, 0.75)
+    assert len(areas(collection, "CheetahRun", entry.variant)) == 3
+
+
+def test_a_seed_that_ended_with_an_error_is_a_failed_seed(folder):
+    config = make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {}, share=0.5)
+    (folder / "failures").mkdir()
+    (folder / "failures" / f"{config_hash(config)}.json").write_text(json.dumps({"error": "diverged"}))
+    collection = read_collection(folder)
+    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    assert (len(cell.scores), cell.failed, cell.unfinished) == (3, 2, 0)
+    assert "CheetahRun gru seed 7: diverged" in write_report(folder)[0].read_text()
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path):

@@ -60,8 +60,8 @@ def test_a_damaged_evaluation_is_made_again(runs):
 def test_the_table_shows_means_and_area(runs):
     evaluations = tuple(Evaluation("CartpoleSwingup", p, 0, 4000, (r - 1.0, r + 1.0)) for p, r in ((0.0, 100.0), (0.5, 50.0)))
     lines = table([Degradation(runs[0], evaluations)]).splitlines()
-    assert lines[0].split()[1:] == ["0", "0.5", "area"]
-    assert lines[1].split()[1:] == ["100.0", "50.0", "75.0"]
+    assert lines[0].split()[1:] == ["0", "0.5", "area", "steps"]
+    assert lines[1].split()[1:] == ["100.0", "50.0", "75.0", "4,000"]
 
 
 def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
@@ -72,5 +72,10 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     document = json.loads((tmp_path / "robustness.json").read_text())
     assert [run["seed"] for run in document["runs"]] == [0, 1]
     assert (tmp_path / "robustness.png").read_bytes().startswith(b"\x89PNG")
+    broken = runs[0].path.parent / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    assert main(["robustness", folder, "--dropouts", "0.5", "--episodes", "2", "--out", str(tmp_path)]) == 0
+    assert f"left out: {broken}: " in capsys.readouterr().out
     assert main(["robustness", str(tmp_path / "nothing")]) == 1
     assert "no run directory" in capsys.readouterr().err

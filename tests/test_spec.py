@@ -75,11 +75,15 @@ def test_everything_wrong_is_said_at_once():
             cores = 0
             [evaluation]
             dropout = [1]
+            episode = 3
+            [overrides]
+            ppo.epoch = 3
+            sensor.dropout = 0.5
             """,
             "bad",
         )
     message = str(caught.value)
-    assert "'bad' has 6 problems, and nothing was started" in message
+    assert "'bad' has 9 problems, and nothing was started" in message
     for part in (
         "unknown key 'seed'. Did you mean seeds",
         "Unknown task 'WalkerStnd'. Did you mean WalkerStand",
@@ -87,6 +91,9 @@ def test_everything_wrong_is_said_at_once():
         "grid.ppo.costate_coef is []",
         "resources.cores is 0",
         "unknown key 'dropout'. Did you mean dropouts",
+        "unknown key 'episode'. Did you mean episodes",
+        "overrides has the unknown field 'ppo.epoch'. Did you mean epochs",
+        "overrides has the unknown field 'sensor.dropout'. Did you mean sensors",
     ):
         assert part in message
 
@@ -105,8 +112,10 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "seeds = [-1]", "seed is -1"),
         (GOOD + "seeds = true", "seeds is True"),
         (GOOD + "steps = 5", "steps is 5, but one iteration alone takes 32000"),
-        (GOOD + "[overrides]\nppo.epoch = 3", "config.ppo has an unknown field 'epoch'. Did you mean epochs"),
+        (GOOD + "[overrides]\nppo.epoch = 3", "overrides has the unknown field 'ppo.epoch'. Did you mean epochs"),
         (GOOD + "[overrides]\nsensors.dropout = 1.5", "dropout is 1.5"),
+        (GOOD + '[overrides]\ntask = "WalkerRun"', "overrides sets 'task', but tasks and seeds"),
+        (GOOD + "[grid]\nseed = [1, 2]", "grid sets 'seed', but tasks and seeds"),
         (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
         (GOOD + "[evaluation]\ndropouts = [2.0]", "probabilities lie between 0 and 1"),
         ('tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }', "are the same config"),

@@ -26,9 +26,9 @@ def test_the_standard_deviation_estimates_the_population_and_needs_two_runs():
 def test_the_bootstrap_interval_of_two_runs_is_that_of_all_four_resamples():
     # Resampled means of {0, 1} are 0, ½, ½, 1 with equal probability: 95 % spans all of them, the middle 40 % only ½.
     scores = [np.array([0.0, 1.0])]
-    wide = st.stratified_bootstrap(scores, st.mean)
+    wide = st.stratified_bootstrap(scores, st.mean, fewest=2)
     assert (wide.estimate, wide.low, wide.high) == (0.5, 0.0, 1.0)
-    narrow = st.stratified_bootstrap(scores, st.mean, confidence=0.4)
+    narrow = st.stratified_bootstrap(scores, st.mean, confidence=0.4, fewest=2)
     assert (narrow.low, narrow.high) == (0.5, 0.5)
 
 
@@ -73,11 +73,17 @@ def test_intervals_are_seeded():
     assert st.stratified_bootstrap(runs, seed=1) != st.stratified_bootstrap(runs, seed=2)
 
 
-def test_a_single_run_has_no_interval():
-    interval = st.stratified_bootstrap([np.array([5.0])])
+@pytest.mark.parametrize("scores", [[np.array([5.0])], [np.full(9, 5.0), np.full(3, 5.0)]])
+def test_too_few_runs_on_any_task_have_no_interval(scores):
+    interval = st.stratified_bootstrap(scores)
     assert interval.estimate == 5.0
     assert np.isnan(interval.low)
+    assert np.isnan(st.improvement_interval(scores, [np.ones(9)] * len(scores)).low)
+    assert np.isnan(st.profile_band(scores, np.arange(3.0))[0]).all()
     assert str(interval) == "5.0"
+
+
+def test_an_interval_is_written_with_its_bounds():
     assert str(st.Interval(1.0, 0.5, 2.0)) == "1.0 [0.5, 2.0]"
 
 
@@ -105,11 +111,11 @@ def test_a_performance_profile_is_the_share_of_runs_above_each_threshold():
     thresholds = np.array([0.0, 1.0, 2.5, 4.0])
     profile = st.performance_profile([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds)
     np.testing.assert_allclose(profile, (np.array([1.0, 0.75, 0.5, 0.0]) + np.array([0.5, 0.5, 0.5, 0.5])) / 2)
-    low, high = st.profile_band([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds)
+    low, high = st.profile_band([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds, fewest=2)
     assert (low <= profile).all()
     assert (profile <= high).all()
     # A task whose runs are all alike leaves nothing open.
-    low, high = st.profile_band([np.full(3, 2.0)], thresholds)
+    low, high = st.profile_band([np.full(3, 2.0)], thresholds, fewest=3)
     np.testing.assert_array_equal(low, [1.0, 1.0, 0.0, 0.0])
     np.testing.assert_array_equal(high, low)
 
@@ -155,6 +161,6 @@ def test_other_senseless_questions_are_refused():
     with pytest.raises(ConfigError, match="2 tasks are compared with 1"):
         st.probability_of_improvement([np.ones(2)] * 2, [np.ones(2)])
     with pytest.raises(ConfigError, match=r"confidence is 95\.0"):
-        st.stratified_bootstrap([np.ones(2)], confidence=95.0)
+        st.stratified_bootstrap([np.ones(4)], confidence=95.0)
     with pytest.raises(ConfigError, match="at least one"):
         st.mean_band([])

@@ -83,7 +83,7 @@ def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(undisturbed)
 
 def test_finished_runs_are_skipped(undisturbed, spec_file, capsys):
     before = {file: file.stat().st_mtime_ns for planned in small_spec().runs for file in (undisturbed / planned.folder).rglob("*")}
-    assert jobs_left(undisturbed, small_spec(), 2) == []
+    assert jobs_left(undisturbed, small_spec(), 1) == []
     assert main(["sweep", str(spec_file), "--out", str(undisturbed)]) == 0
     assert "done: 2 runs" in capsys.readouterr().out
     assert all(file.stat().st_mtime_ns == when for file, when in before.items())
@@ -101,6 +101,8 @@ def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file
     # Nobody trains a run that a new sweep will take up.
     wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
 
+    cards = [folder / planned.folder / "machine.json" for planned in small_spec().runs]
+    made = [card.stat().st_mtime_ns for card in cards]
     process = start_sweep(spec_file, folder)
     wait_for_rows(folder, process, 20)
     with pytest.raises(RunDirectoryError, match="Another sweep is at work"), locked(folder):
@@ -117,6 +119,8 @@ def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     assert results(folder, small_spec()) == results(undisturbed, small_spec())
+    # Continued, not begun again: a new run would have a new card.
+    assert [card.stat().st_mtime_ns for card in cards] == made
 
 
 @pytest.fixture
@@ -139,25 +143,27 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
 
     cluster, nodes = cluster
     spec, struck = small_spec(), tmp_path / "struck"
-    open_sweep(struck, spec, retry_failed=False)
-    killed = []
+    open_sweep(struck, spec, 2, retry_failed=False)
+    killed, made = [], []
 
     def strike(running):
         counts = [standing(struck, spec, planned).env_steps for planned in spec.runs]
         # Both have passed a checkpoint and neither is near its end.
         if not killed and len(running) == 2 and min(counts) >= 6 * 4000:
+            made.extend((struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs)
             cluster.remove_node(nodes[0], allow_graceful=False)
             killed.append(max(counts))
 
     backend = RayBackend(cluster.address, spec.resources, struck)
     try:
-        assert run_jobs(backend, jobs_left(struck, spec, 2), spec.resources.retries, StopRequest(), strike)
+        assert run_jobs(backend, jobs_left(struck, spec, 1), spec.resources.retries, StopRequest(), strike)
     finally:
         backend.close()
     assert killed, "the node was not killed in the middle"
     assert killed[0] < STEPS
     assert [standing(struck, spec, planned).status for planned in spec.runs] == [Status.FINISHED] * 2
     assert results(struck, spec) == results(undisturbed, spec)
+    assert [(struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs] == made, "continued, not begun again"
 
 
 def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(spec_file, tmp_path):
@@ -189,7 +195,7 @@ def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(sp
 def test_seeds_of_one_cell_train_together_when_asked(tmp_path):
     text = SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 3') + "[resources]\ntogether = 2\n"
     spec = parse_spec(text, "together")
-    open_sweep(tmp_path, spec, retry_failed=False)
+    assert open_sweep(tmp_path, spec, 2, retry_failed=False) == 2
     jobs = jobs_left(tmp_path, spec, 2)
     assert [job.runs for job in jobs] == [tuple(run.folder for run in spec.runs[:2]), (spec.runs[2].folder,)]
     backend = LocalBackend(1)
@@ -202,23 +208,61 @@ def test_seeds_of_one_cell_train_together_when_asked(tmp_path):
     assert card["seeds_together"] == [0, 1]
 
 
-@pytest.mark.parametrize(("seeds", "places", "sizes"), [(3, 2, [1, 1, 1]), (4, 2, [2, 2]), (5, 2, [2, 2, 1]), (5, 1, [2, 2, 1])])
-def test_two_seeds_share_a_program_where_every_place_still_has_something_to_do(tmp_path, seeds, places, sizes):
+@pytest.mark.parametrize(("seeds", "places", "together"), [(3, 2, 1), (4, 2, 2), (5, 1, 2)])
+def test_two_seeds_share_a_program_where_there_is_enough_to_do_for_every_place(tmp_path, seeds, places, together):
     spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', f'["gru"]\nseeds = {seeds}'), "auto")
-    assert [len(job.runs) for job in jobs_left(tmp_path, spec, places)] == sizes
+    assert open_sweep(tmp_path, spec, places, retry_failed=False) == together
+    # A later call with another number of places keeps the groups.
+    assert open_sweep(tmp_path, spec, 99, retry_failed=False) == together
+    assert [len(job.runs) for job in jobs_left(tmp_path, spec, together)] == [together] * (seeds // together) + [1] * (seeds % together)
 
 
-def test_runs_go_on_in_the_groups_in_which_they_were_begun(tmp_path):
-    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 6'), "begun")
-    for group in ((0, 1, 2), (3, 5)):
-        for seed in group:
-            planned = spec.runs[seed]
-            run = create_run(tmp_path / planned.folder, planned.config, {"seeds_together": list(group)}, overwrite=False)
-            (run.checkpoints / "step_000000004000").mkdir()
-    # Seed 5 cannot be read any more, so seed 3 goes on alone; seed 4 is new.
-    (tmp_path / spec.runs[5].folder / "machine.json").write_text("{}")
-    groups = [tuple(json.loads(config)["seed"] for config in job.configs) for job in jobs_left(tmp_path, spec, 99)]
-    assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
+def test_a_group_goes_on_together_only_if_all_of_it_stands_at_the_same_point(tmp_path):
+    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 8'), "begun")
+    # Seeds 0 and 1 stand at the same point, 2 is ahead of 3, 4 has begun and 5 has only the checkpoint it started from; 6 and 7 are new.
+    for seed, steps in enumerate((4000, 4000, 8000, 4000, 4000, 0)):
+        planned = spec.runs[seed]
+        run = create_run(tmp_path / planned.folder, planned.config, {}, overwrite=False)
+        (run.checkpoints / f"step_{steps:012d}").mkdir()
+    seeds = [tuple(json.loads(config)["seed"] for config in job.configs) for job in jobs_left(tmp_path, spec, 2)]
+    assert seeds == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
+
+
+def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypatch):
+    from costate import training
+    from costate.experiments.work import DONE, perform
+
+    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 2'), "sick")
+    (group,) = jobs_left(tmp_path, spec, 2)
+    advance = training._advance
+
+    def sick(config, programs, position):
+        position, rows = advance(config, programs, position)
+        return position, [row | {"losses/value": float("nan")} if row_is_of_seed_1(rows, i, config) else row for i, row in enumerate(rows)]
+
+    def row_is_of_seed_1(rows, index, config):
+        return (index if len(rows) == 2 else config.seed) == 1
+
+    monkeypatch.setattr(training, "_advance", sick)
+    assert perform(group) == FAILED
+    assert [standing(tmp_path, spec, run).status for run in spec.runs] == [Status.FINISHED, Status.FAILED]
+    assert "diverged in iteration 1: losses/value" in read_failure(tmp_path, spec.runs[1].folder)
+    monkeypatch.undo()
+    open_sweep(tmp_path, spec, 2, retry_failed=True)
+    (retried,) = jobs_left(tmp_path, spec, 2)
+    assert perform(retried) == DONE
+
+
+def test_the_remains_of_a_worker_that_died_while_making_a_folder_are_cleared(tmp_path):
+    from costate.experiments.work import _clear
+
+    (tmp_path / "remains" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "remains" / "machine.json").write_text("{}")
+    (tmp_path / "thesis" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "thesis" / "thesis.tex").write_text("years of work")
+    for name in ("remains", "thesis", "nothing"):
+        _clear(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
 class _Scripted(AbstractBackend):
@@ -265,6 +309,15 @@ def test_an_error_of_the_run_itself_is_not_retried(tmp_path):
     assert [j.runs for j in backend.started] == [("a",), ("b",)]
 
 
+def test_when_nobody_looks_any_more_it_saves_and_stops(tmp_path):
+    def closed_pipe(running):
+        raise BrokenPipeError
+
+    stop = StopRequest()
+    assert not run_jobs(_Scripted([DONE, DONE]), [job(tmp_path), job(tmp_path, "b")], 0, stop, closed_pipe, poll=0.0)
+    assert stop.asked
+
+
 def test_after_a_stop_nothing_new_is_started(tmp_path):
     stop = StopRequest()
     backend = _Scripted([DONE, DONE])
@@ -272,19 +325,20 @@ def test_after_a_stop_nothing_new_is_started(tmp_path):
     assert [j.runs for j in backend.started] == [("a",)]
 
 
-def test_cores_are_claimed_once_and_given_back():
+def test_cores_are_claimed_once_and_given_back(tmp_path, monkeypatch):
+    # In a folder of its own: a real sweep may be claiming cores at this moment.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cores = len(os.sched_getaffinity(0))
     claims = []
     while (claim := claim_cores(1)) is not None:
         claims.append(claim)
-    assert len({core for claim in claims for core in claim.cores}) == len(claims) <= cores
+    assert len({core for claim in claims for core in claim.cores}) == len(claims) == cores
     assert claim_cores(1) is None
     for claim in claims:
         claim.release()
-    again = claim_cores(max(1, len(claims)))
-    assert again is not None or not claims
-    if again:
-        again.release()
+    again = claim_cores(cores)
+    assert again is not None
+    again.release()
 
 
 def test_a_dry_run_lists_and_starts_nothing(spec_file, tmp_path, capsys):

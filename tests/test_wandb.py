@@ -2,15 +2,17 @@
 
 import json
 import sys
+import time
 
 import pytest
 
 from costate.cli import main
 from costate.config import config_hash
+from costate.console import SilentReporter
 from costate.training import resume, train
 
 
-def test_rows_go_to_the_project_and_a_resumed_run_continues(tmp_path, small_config, monkeypatch):
+def test_rows_go_to_the_project(tmp_path, small_config, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
@@ -24,7 +26,24 @@ def test_rows_go_to_the_project_and_a_resumed_run_continues(tmp_path, small_conf
     for name in (b"training/episode_reward", b"losses/costate", b"env_steps"):
         assert name in content
     assert len(run.read_metrics()) == 3
-    assert resume(run.path, wandb="tests").finished
+
+
+def test_a_resumed_run_goes_on_under_the_same_id(tmp_path, small_config, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+
+    class Cut(SilentReporter):
+        def progress(self, progression):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small_config, tmp_path / "run", wandb="tests", reporter=Cut())
+    time.sleep(1.1)  # offline folders are named by the second
+    assert resume(tmp_path / "run", wandb="tests").finished
+    names = {folder.name.rsplit("-", 2)[1] for folder in (tmp_path / "run" / "wandb").glob("offline-run-*")}
+    assert names == {config_hash(small_config)}
 
 
 def test_without_the_package_the_flag_is_an_error_and_nothing_is_made(tmp_path, monkeypatch, capsys):

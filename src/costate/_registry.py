@@ -53,5 +53,5 @@ def nearest(name: str, names: tuple[str, ...]) -> str:
     by_lower = {known.lower(): known for known in names}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
-    known = ", ".join(names) if len(names) <= 12 else f"{len(names)} names, listed by `costate tasks`"
+    known = ", ".join(names) if len(names) <= 20 else f"{len(names)} names, too many to list here"
     return f"{hint}Known: {known}."

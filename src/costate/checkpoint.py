@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ KEPT = 3
 FORMAT = 1
 STATE_FILE = "state.safetensors"
 RECORD_FILE = "checkpoint.json"
+NAME = re.compile(r"step_\d{12}")
 
 State = TypeVar("State")
 
@@ -64,7 +66,7 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any) -> pathlib
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
     """All checkpoints in ``directory``, oldest first."""
-    return sorted(path for path in directory.glob("step_*") if path.is_dir())
+    return sorted(path for path in directory.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Checkpoint, State]:

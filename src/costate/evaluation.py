@@ -168,6 +168,8 @@ def read_evaluation(path: pathlib.Path) -> Evaluation | None:
     try:
         record = json.loads(path.read_text())["evaluation"]
         returns = tuple(float(value) for value in record["returns"])
+        if not returns or not np.isfinite(returns).all():
+            return None
         return Evaluation(record["task"], float(record["dropout"]), int(record["seed"]), int(record["env_steps"]), returns)
     except (OSError, ValueError, KeyError, TypeError):
         return None

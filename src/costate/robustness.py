@@ -69,11 +69,17 @@ def table(degradations: Sequence[Degradation]) -> str:
     """Mean returns, one line for each run, and the area under its curve."""
     width = max(len(str(degradation.run.path)) for degradation in degradations)
     header = " ".join(f"{p:>8.4g}" for p in degradations[0].dropouts)
-    lines = [f"{'run':{width}} {header} {'area':>8}"]
+    lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}"]
     for degradation in degradations:
         numbers = " ".join(f"{mean:8.1f}" for mean in degradation.means)
-        lines.append(f"{degradation.run.path!s:{width}} {numbers} {degradation.area:8.1f}")
+        lines.append(f"{degradation.run.path!s:{width}} {numbers} {degradation.area:8.1f} {_steps(degradation):>12}")
     return "\n".join(lines)
+
+
+def _steps(degradation: Degradation) -> str:
+    """Training steps of the checkpoint, with a mark if the run has not used up its budget."""
+    config, steps = degradation.run.config, degradation.evaluations[0].env_steps
+    return f"{steps:,}" if steps == config.iterations * config.rollout.steps_per_iteration else f"{steps:,} (unfinished)"
 
 
 def to_json(degradations: Sequence[Degradation]) -> list[dict[str, object]]:

@@ -86,6 +86,8 @@ def open_run(path: pathlib.Path) -> Run:
     try:
         document = json.loads(file.read_text())
         config = document["config"]
+    except OSError as error:
+        raise RunDirectoryError(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes.") from error
     return Run(path, from_json(config))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everyday import everyday
 
 from costate.envs.engine_envpool import EnvPoolEnv, environment_seeds
 from costate.envs.tasks import PAPER_TASKS, TASKS
@@ -25,7 +26,7 @@ def walk(env: EnvPoolEnv, steps: int, seed: int = 0):
     return first, jax.jit(lambda state, keys: jax.lax.scan(advance, state, keys)[1])(state, keys)
 
 
-@pytest.mark.parametrize("name", TASKS.names())
+@pytest.mark.parametrize("name", everyday(TASKS.names()))
 def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(name):
     task = TASKS[name]
     env = EnvPoolEnv(task, B, seeds=[3], threads=1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from costate._errors import RunDirectoryError
+from costate._errors import CheckpointError, CostateError, RunDirectoryError
 from costate._files import write_atomically
 from costate.config import variant_name
 from costate.robustness import GRID, Degradation, check_grid
@@ -45,7 +45,14 @@ def run(arguments: list[str]) -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    found: list[Degradation] = [measure(r, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say) for r in runs]
+    found: list[Degradation] = []
+    for one in runs:
+        try:
+            found.append(measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say))
+        except CheckpointError as error:
+            say(f"left out: {one.path}: {error}")
+    if not found:
+        raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
     where.mkdir(parents=True, exist_ok=True)
     write_atomically(where / "robustness.json", json.dumps({"format": 1, "runs": to_json(found)}, indent=1).encode())
     labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
@@ -62,7 +69,11 @@ def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
         inside = sorted(file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else []
         if not inside:
             open_run(path)  # says what is wrong with it
-        runs += [open_run(folder) for folder in inside]
+        for folder in inside:
+            try:
+                runs.append(open_run(folder))
+            except CostateError as error:
+                print(f"left out: {folder}: {error}")
     if not runs:
         raise RunDirectoryError("No run was given. Give at least one folder that `costate train` or `costate sweep` made.")
     return runs

@@ -10,12 +10,14 @@ from typing import Annotated, Literal
 import tyro
 
 from costate._errors import ConfigError
+from costate._files import explained_errors
 from costate.experiments.schedule import AbstractBackend, run_jobs
 from costate.experiments.spec import SweepSpec, load_spec
 from costate.experiments.sweep import Standing, Status, jobs_left, locked, open_sweep, standing
 from costate.experiments.watch import AbstractWatch, watch_for_stdout
 from costate.experiments.work import Job
 from costate.interrupts import stop_requests
+from costate.wandb_log import load_wandb
 
 INTERRUPTED = 130
 # Seconds between two looks at the folders of the runs that are at work.
@@ -34,6 +36,8 @@ class SweepArguments:
     """Where the runs are trained."""
     address: str | None = None
     """Address of a Ray cluster (host:port, or auto); None to start one on this machine."""
+    wandb: str | None = None
+    """Project at Weights & Biases that all runs log to as well; without it nothing is sent anywhere."""
     retry_failed: bool = False
     """Try the runs again that have failed."""
     dry_run: bool = False
@@ -52,6 +56,8 @@ def run(arguments: list[str]) -> int:
         for planned in spec.runs:
             print(f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}")
         return 0
+    if parsed.wandb is not None:
+        load_wandb()
     finished = _sweep(spec, folder, parsed)
     return _conclude(spec, folder, finished)
 
@@ -59,13 +65,14 @@ def run(arguments: list[str]) -> int:
 def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> bool:
     """True unless it was asked to stop."""
     with contextlib.ExitStack() as stack:
-        folder.mkdir(parents=True, exist_ok=True)
+        with explained_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(locked(folder))
-        open_sweep(folder, spec, retry_failed=parsed.retry_failed)
-        if not any(standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED) for planned in spec.runs):
+        if all(standing(folder, spec, planned).status is Status.FINISHED for planned in spec.runs):
             return True
         backend = stack.enter_context(contextlib.closing(_backend(spec, folder, parsed)))
-        jobs = jobs_left(folder, spec, backend.places())
+        together = open_sweep(folder, spec, backend.places(), retry_failed=parsed.retry_failed)
+        jobs = jobs_left(folder, spec, together, parsed.wandb)
         watch = stack.enter_context(contextlib.closing(watch_for_stdout()))
         stop = stack.enter_context(stop_requests())
         return run_jobs(backend, jobs, spec.resources.retries, stop, _Progress(spec, folder, watch).look)
@@ -112,6 +119,11 @@ def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
         return INTERRUPTED
     if failed:
         print(f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again")
+        return 1
+    unfinished = [s for s in standings if s.status is not Status.FINISHED]
+    if unfinished:
+        which = ", ".join(f"{s.planned.label} ({s.status.value})" for s in unfinished)
+        print(f"{len(unfinished)} of {len(standings)} runs are not finished: {which}; their logs are in {folder}/logs")
         return 1
     print(f"done: {len(standings)} runs in {folder}; see them with: costate report {folder}")
     return 0

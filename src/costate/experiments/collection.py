@@ -11,7 +11,7 @@ import numpy as np
 
 from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import folders
-from costate.config import RunConfig, variant_name
+from costate.config import RunConfig, config_hash, variant_name
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import Evaluation, read_evaluation
 from costate.experiments.statistics import Curve
@@ -35,6 +35,9 @@ class Entry:
     evaluations: tuple[Evaluation, ...]
     """Of the newest checkpoint only, in the order of their blackout probabilities."""
     finished: bool
+    """Whether it has used up its budget."""
+    failure: str | None
+    """The error that ended it, if a sweep recorded one."""
 
     @property
     def config(self) -> RunConfig:
@@ -85,74 +88,130 @@ class Collection:
         return tuple(dict.fromkeys(entry.variant for entry in self.entries))
 
     def cell(self, task: str, variant: str) -> list[Entry]:
-        """Runs that differ only in their seed."""
+        """Runs that differ only in their seed, as far as they have come."""
         return [entry for entry in self.entries if entry.config.task == task and entry.variant == variant]
+
+    def finished(self, task: str, variant: str) -> list[Entry]:
+        """Those of a cell that have used up their budgets; only they are scored."""
+        return [entry for entry in self.cell(task, variant) if entry.finished]
 
     @functools.cached_property
     def dropouts(self) -> tuple[float, ...]:
-        """Blackout probabilities at which any run was evaluated."""
-        return tuple(sorted({evaluation.dropout for entry in self.entries for evaluation in entry.evaluations}))
+        """Blackout probabilities at which every finished run that was evaluated at all was evaluated."""
+        grids = [{evaluation.dropout for evaluation in entry.evaluations} for entry in self.entries if entry.finished and entry.evaluations]
+        return tuple(sorted(set.intersection(*grids))) if grids else ()
 
 
 def read_collection(folder: pathlib.Path) -> Collection:
     """All runs below a folder; raises only if there is none that can be reported."""
     if not folder.is_dir():
         raise RunDirectoryError(f"There is no folder {folder}. Give a folder of runs, for example one that `costate sweep` made.")
-    manifest = _read_manifest(folder)
-    names = {record["folder"]: record["variant"] for record in manifest["runs"]}
-    paths = sorted(file.parent for file in folder.glob(f"**/{CONFIG_FILE}") if not file.parent.name.startswith("."))
-    entries, broken = [], []
-    for path in paths:
-        entry = _read_entry(path, names.get(path.name))
-        if isinstance(entry, Entry):
-            entries.append(entry)
-        else:
-            broken.append((str(path.relative_to(folder)), entry))
-    broken += _failures(folder, manifest["runs"])
-    begun = {path.name for path in paths} | {name for name, _ in broken}
-    missing = [record for record in manifest["runs"] if record["folder"] not in begun]
-    broken += [(record["folder"], f"not begun: {record['task']} {record['variant']} seed {record['seed']}") for record in missing]
+    manifest = read_manifest(folder)
+    entries: list[Entry] = []
+    broken: list[tuple[str, str]] = []
+    for path in sorted(_run_folders(folder)):
+        found = _read_entry(path, manifest if path.parent == folder else read_manifest(path.parent))
+        name = str(path.relative_to(folder))
+        if isinstance(found, str):
+            broken.append((name, found))
+            continue
+        entry, problems = found
+        twin = next((other for other in entries if other.config == entry.config), None)
+        if twin is not None:
+            broken.append((name, f"the same config as {twin.run.path.relative_to(folder)}, and a run counts once"))
+            continue
+        entries.append(entry)
+        broken += [(name, problem) for problem in problems]
+    broken += _missing(folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken})
     if not entries:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in broken[:5])
         raise RunDirectoryError(f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train some first.")
     order = {record["folder"]: i for i, record in enumerate(manifest["runs"])}
     entries.sort(key=lambda entry: (order.get(entry.run.path.name, len(order)), entry.config.task, entry.variant, entry.config.seed))
-    return Collection(manifest["name"] or folder.resolve().name, manifest["description"], tuple(entries), tuple(broken))
+    return Collection(manifest["name"] or folder.resolve().name, manifest["description"], tuple(_told_apart(entries)), tuple(broken))
 
 
-def _read_entry(path: pathlib.Path, variant: str | None) -> Entry | str:
-    """A run, or why it cannot be reported."""
+def _run_folders(folder: pathlib.Path) -> set[pathlib.Path]:
+    """Folders of runs, and what looks like the remains of one."""
+    marks = (CONFIG_FILE, "metrics.jsonl", "checkpoints")
+    found = {path.parent for mark in marks for path in folder.glob(f"**/{mark}")}
+    return {path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)}
+
+
+def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries whose variant names what they share: runs of one name that differ in more than their seed get their budget or hash into it."""
+    cells: dict[tuple[str, str], set[RunConfig]] = {}
+    for entry in entries:
+        cells.setdefault((entry.config.task, entry.variant), set()).add(dataclasses.replace(entry.config, seed=0))
+    result = []
+    for entry in entries:
+        kinds = cells[entry.config.task, entry.variant]
+        only_budget = len({dataclasses.replace(config, steps=None) for config in kinds}) == 1
+        mark = f"{entry.config.total_steps / 1e6:g} M steps" if only_budget else config_hash(dataclasses.replace(entry.config, seed=0))[:6]
+        result.append(dataclasses.replace(entry, variant=f"{entry.variant} ({mark})") if len(kinds) > 1 else entry)
+    return result
+
+
+def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, list[str]] | str:
+    """A run with what is wrong about it, or why it cannot be reported at all."""
     try:
         run = open_run(path)
-    except CostateError as error:
-        return str(error)
-    try:
-        rows = tuple(row for row in run.read_metrics() if "env_steps" in row)
-    except (OSError, ValueError, TypeError) as error:
-        return f"its metrics cannot be read: {error}"
-    if not rows:
-        return "it has no metrics: training had not finished an iteration"
-    config = run.config
-    total = config.iterations * config.rollout.steps_per_iteration
-    saved = folders(run.checkpoints)
-    newest = int(saved[-1].name.removeprefix("step_")) if saved else 0
-    found = [read_evaluation(file) for file in sorted(run.evaluations.glob("*.json"))]
-    evaluations = {evaluation.dropout: evaluation for evaluation in found if evaluation is not None and evaluation.env_steps == newest}
-    ordered = tuple(evaluations[dropout] for dropout in sorted(evaluations))
-    return Entry(run, variant or variant_name(config), rows, ordered, newest == total)
+        rows = tuple(_check_row(row) for row in run.read_metrics())
+        if not rows:
+            return "it has no metrics: training had not finished an iteration"
+        config = run.config
+        saved = folders(run.checkpoints)
+        newest = int(saved[-1].name.removeprefix("step_")) if saved else 0
+        evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
+        variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), variant_name(config))
+        total = config.iterations * config.rollout.steps_per_iteration
+        return Entry(run, variant, rows, evaluations, newest == total, read_failure(path.parent, path.name)), problems
+    except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
+        return str(error) or type(error).__name__
 
 
-def _failures(folder: pathlib.Path, records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    known = [(record, read_failure(folder, record["folder"])) for record in records]
-    return [(r["folder"], f"failed: {r['task']} {r['variant']} seed {r['seed']}: {error}") for r, error in known if error is not None]
+def _check_row(row: Any) -> dict[str, Any]:
+    known = isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values()) and "env_steps" in row
+    if not known:
+        raise ValueError(f"its metrics hold something that is no row of numbers: {str(row)[:80]}")
+    checked: dict[str, Any] = row
+    return checked
 
 
-def _read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tuple[tuple[Evaluation, ...], list[str]]:
+    """The evaluation of the newest checkpoint for every blackout probability: the planned one, else the one with most episodes."""
+    problems, chosen = [], dict[float, Evaluation]()
+
+    def rank(evaluation: Evaluation) -> tuple[bool, int, int]:
+        return len(evaluation.returns) == planned_episodes, len(evaluation.returns), -evaluation.seed
+
+    for file in sorted(run.evaluations.glob("*.json")):
+        evaluation = read_evaluation(file)
+        if evaluation is None:
+            problems.append(f"its evaluation {file.name} cannot be read and is left out")
+        elif evaluation.env_steps == newest and (evaluation.dropout not in chosen or rank(evaluation) > rank(chosen[evaluation.dropout])):
+            chosen[evaluation.dropout] = evaluation
+    return tuple(chosen[dropout] for dropout in sorted(chosen)), problems
+
+
+def _missing(folder: pathlib.Path, manifest: dict[str, Any], seen: set[str]) -> list[tuple[str, str]]:
+    """Runs of a sweep of which there is nothing to report."""
+    found = []
+    for record in manifest["runs"]:
+        if record["folder"] not in seen:
+            error = read_failure(folder, record["folder"])
+            what = f"{record['task']} {record['variant']} seed {record['seed']}"
+            found.append((record["folder"], f"not begun: {what}" if error is None else f"failed: {what}: {error}"))
+    return found
+
+
+def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     """What a sweep wrote about its runs; an empty one for any other folder, or if it cannot be read."""
-    empty: dict[str, Any] = {"name": "", "description": "", "runs": []}
+    empty: dict[str, Any] = {"name": "", "description": "", "runs": [], "episodes": None}
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         records = [{"folder": str(r["folder"]), "variant": str(r["variant"]), "task": r["task"], "seed": r["seed"]} for r in manifest["runs"]]
-        return {"name": str(manifest["name"]), "description": str(manifest["description"]), "runs": records}
-    except (OSError, ValueError, KeyError, TypeError):
+        episodes = manifest.get("evaluation", {}).get("episodes")
+        return {"name": str(manifest["name"]), "description": str(manifest["description"]), "runs": records, "episodes": episodes}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return empty

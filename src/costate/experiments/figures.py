@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection, Entry
+from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection
 from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
+from costate.experiments.tables import means_at
 
 # Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
@@ -66,7 +67,8 @@ def robustness_curves(collection: Collection) -> Figure:
 
     def draw(axes: Any, task: str) -> None:
         for variant in collection.variants:
-            curves = [_degradation(entry) for entry in collection.cell(task, variant) if len(entry.evaluations) > 1]
+            grid = np.array(collection.dropouts)
+            curves = [Curve(grid, means_at(entry, collection.dropouts)) for entry in collection.finished(task, variant) if entry.evaluations]
             if curves:
                 _draw_band(axes, mean_band(curves), colour(collection, variant), marker="o")
         axes.set_xlabel("blackout probability")
@@ -95,7 +97,7 @@ def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
     """One box for each variant: quartiles, median in white, whiskers of 1.5 interquartile ranges."""
     shown = []
     for variant in collection.variants:
-        found = [evaluation for entry in collection.cell(task, variant) if (evaluation := entry.evaluation(dropout)) is not None]
+        found = [evaluation for entry in collection.finished(task, variant) if (evaluation := entry.evaluation(dropout)) is not None]
         if found:
             shown.append((variant, np.concatenate([evaluation.returns for evaluation in found])))
     if not shown:
@@ -179,10 +181,6 @@ def _robust_band(curves: Sequence[Curve]) -> Band:
 def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:
     axes.plot(band.steps / scale, band.centre, color=colour, linewidth=1.6, marker=marker, markersize=3.5)
     axes.fill_between(band.steps / scale, band.low, band.high, color=colour, alpha=0.18, linewidth=0.0)
-
-
-def _degradation(entry: Entry) -> Curve:
-    return Curve(np.array([e.dropout for e in entry.evaluations]), np.array([e.mean for e in entry.evaluations]))
 
 
 def _tidy(axes: Any) -> None:

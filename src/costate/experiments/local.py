@@ -20,6 +20,14 @@ def worker_command(job: Job) -> list[str]:
     return [sys.executable, "-m", "costate.experiments.work", str(os.getpid()), job.to_text()]
 
 
+def open_log(job: Job) -> IO[bytes]:
+    """Where a worker's own output goes."""
+    folder = pathlib.Path(job.folder) / LOGS
+    with explained_errors(folder):
+        folder.mkdir(exist_ok=True)
+        return open(folder / f"{job.runs[0]}.log", "ab")
+
+
 def exit_code(code: int) -> int | None:
     """The exit code of a worker, or :data:`DIED` for one that it did not choose itself."""
     return code if code in (DONE, FAILED, STOPPED) else DIED
@@ -41,10 +49,7 @@ class LocalBackend(AbstractBackend):
         return self._places
 
     def start(self, job: Job) -> None:
-        folder = pathlib.Path(job.folder) / LOGS
-        with explained_errors(folder):
-            folder.mkdir(exist_ok=True)
-            log = open(folder / f"{job.runs[0]}.log", "ab")  # noqa: SIM115  (closed when the process ends)
+        log = open_log(job)
         # A session of its own: Ctrl-C in the terminal reaches only us, and we tell the workers.
         process = subprocess.Popen(worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self._processes[job] = process, log

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from costate._errors import ConfigError
-from costate.experiments.local import exit_code, worker_command
+from costate.experiments.local import exit_code, open_log, worker_command
 from costate.experiments.schedule import DIED, AbstractBackend
 from costate.experiments.spec import Resources
 from costate.experiments.work import Job
@@ -37,9 +37,10 @@ class RayBackend(AbstractBackend):
         self._connected = connect(address)
         # Retried by the schedule, which counts deaths, and not by Ray as well.
         self._perform = ray.remote(num_cpus=resources.cores, num_gpus=resources.gpus, max_retries=0)(_perform)
-        largest = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
-        if resources.cores > largest:
-            raise ConfigError(f"resources.cores is {resources.cores}, but the largest node of the cluster has {largest:g}. Lower it.")
+        for name, kind, wanted in (("cores", "CPU", resources.cores), ("gpus", "GPU", resources.gpus)):
+            largest = max((node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+            if wanted > largest:
+                raise ConfigError(f"resources.{name} is {wanted:g}, but no node of the cluster has more than {largest:g}. Lower it.")
 
     def places(self) -> int:
         """As many jobs as the living nodes have resources for; more would only wait inside Ray."""
@@ -83,7 +84,7 @@ def connect(address: str | None) -> bool:
     _check_answer(address)
     try:
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray status`.") from error
     return True
 
@@ -104,14 +105,16 @@ def _check_answer(address: str) -> None:
 
 def _perform(text: str, stop: str) -> int:
     """On a node: run the worker process to its end, and tell it when the sweep is asked to stop."""
-    process = subprocess.Popen(worker_command(Job.from_text(text)), stdin=subprocess.DEVNULL)
-    told = False
-    while process.poll() is None:
-        if not told and os.path.exists(stop):
-            process.send_signal(signal.SIGINT)
-            told = True
-        time.sleep(0.2)
-    return process.returncode
+    job = Job.from_text(text)
+    with open_log(job) as log:
+        process = subprocess.Popen(worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        told = False
+        while process.poll() is None:
+            if not told and os.path.exists(stop):
+                process.send_signal(signal.SIGINT)
+                told = True
+            time.sleep(0.2)
+        return process.returncode
 
 
 def _result(task: Any) -> int | None:

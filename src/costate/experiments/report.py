@@ -84,7 +84,7 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
 def _evaluation_sections(collection: Collection, measure: Measure) -> list[Section]:
     sections = []
     trained_at = measure.dropout
-    if trained_at is not None and BEYOND in collection.dropouts and trained_at != BEYOND:
+    if trained_at in collection.dropouts and BEYOND in collection.dropouts and trained_at not in (None, BEYOND):
         for task in collection.tasks:
             note = "Return and co-state loss while learning; evaluation episodes at the training blackout and beyond it, without retraining."
             figure = figures.ablation(collection, task, trained_at, BEYOND)
@@ -111,7 +111,7 @@ def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
         "cells": [
             {
                 "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
-                "costate_loss": round(cell.costate, 4),
+                "costate_loss": _number(cell.costate, 4),
             }
             for cell in cells(collection, measure)
         ],
@@ -131,7 +131,7 @@ def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
                     band = mean_band(curves, 30)
                     picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
                     record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
-                    spread = np.nan_to_num(band.high - band.centre)
+                    spread = band.high - band.centre
                     found.append(record | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)})
     return found
 
@@ -146,7 +146,7 @@ def _run_summary(entry: Entry) -> dict[str, Any]:
         "env_steps": entry.env_steps,
         "finished": entry.finished,
         "hours": round(entry.hours, 3),
-        "training_return": round(entry.final_training_return, 2) if np.isfinite(entry.final_training_return) else None,
+        "training_return": _number(entry.final_training_return),
         "evaluations": [
             {"dropout": e.dropout, "episodes": len(e.returns), "mean": round(e.mean, 2), "median": round(e.median, 2),
              "quartiles": _rounded(np.array(e.quartiles))}
@@ -157,8 +157,13 @@ def _run_summary(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rounded(values: np.ndarray, digits: int = 2) -> list[float]:
-    return [round(float(value), digits) for value in values]
+def _rounded(values: np.ndarray, digits: int = 2) -> list[float | None]:
+    return [_number(float(value), digits) for value in values]
+
+
+def _number(value: float, digits: int = 2) -> float | None:
+    """A number for JSON, which has no word for one that does not exist."""
+    return round(value, digits) if np.isfinite(value) else None
 
 
 def page(collection: Collection, measure: Measure, sections: Sequence[Section]) -> str:
@@ -216,9 +221,13 @@ def _task_tables(found: Sequence[Cell]) -> str:
                 f"{cell.scores.min():.0f} … {cell.scores.max():.0f}",
             ]
         seeds = f"{len(cell.scores)}" + (f" (+{cell.unfinished} unfinished)" if cell.unfinished else "")
-        rows.append([*head, *numbers, seeds, str(cell.failed), f"{cell.costate:.2f}"])
+        alignment = f"{cell.costate:.2f}" if np.isfinite(cell.costate) else "–"
+        rows.append([*head, *numbers, seeds, str(cell.failed), alignment])
     columns = ["task", "variant", "mean ± sd", "median", "interquartile mean [95 %]", "range", "seeds", "failed seeds", "co-state loss"]
-    note = "A failed seed ends below a tenth of the best run on its task. With fewer than four seeds the interquartile mean is the mean."
+    note = (
+        "A failed seed ended with an error, or below a tenth of the best run on its task. With fewer than four seeds the interquartile mean is the "
+        "mean, and no interval is given: too few runs to say how others would do."
+    )
     return f"{_table(columns, rows, left=2)}<p class=note>{note}</p>"
 
 
@@ -228,13 +237,20 @@ def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
 
 
 def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
-    rows = [[variant, str(stratified_bootstrap(tasks, interquartile_mean)), str(sum(map(len, tasks)))] for variant, tasks in scores.items()]
+    rows = []
+    for variant, tasks in scores.items():
+        # With unequal numbers of runs the pooled mean would weigh tasks by them.
+        equal = len({len(task) for task in tasks}) == 1
+        rows.append([variant, str(stratified_bootstrap(tasks, interquartile_mean)) if equal else "–", ", ".join(str(len(task)) for task in tasks)])
     pairs = []
     for better, worse, interval in improvements(scores):
         bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else ""
         pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
-    aggregate = _table(["variant", "interquartile mean", "runs"], rows)
-    note = "<p class=note>A half is a coin toss; an interval that contains a half leaves the question open.</p>"
+    aggregate = _table(["variant", "interquartile mean of returns", "runs by task"], rows)
+    note = (
+        "<p class=note>Returns of these tasks lie between 0 and 1000 and are not normalised. A half is a coin toss, and an interval that contains a "
+        "half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the estimate.</p>"
+    )
     return f"{aggregate}<h3>Probability of improvement</h3>{_table(['comparison', 'probability'], pairs)}{note}"
 
 
@@ -252,7 +268,7 @@ def _area_table(collection: Collection) -> str:
 
 
 def _mean_at(collection: Collection, task: str, variant: str, dropout: float) -> float:
-    found = [entry.evaluation(dropout) for entry in collection.cell(task, variant)]
+    found = [entry.evaluation(dropout) for entry in collection.finished(task, variant)]
     return float(np.mean([evaluation.mean for evaluation in found if evaluation is not None]))
 
 
@@ -274,16 +290,17 @@ def _broken(collection: Collection) -> str:
     if not collection.broken:
         return ""
     items = "".join(f"<li><code>{_text(name)}</code>: {_text(reason)}</li>" for name, reason in collection.broken)
-    return f"<div class=warn><h2>{len(collection.broken)} not reported</h2><ul>{items}</ul></div>"
+    return f"<div class=warn><h2>{len(collection.broken)} not reported or incomplete</h2><ul>{items}</ul></div>"
 
 
 def _unfinished(collection: Collection) -> str:
-    count = sum(not entry.finished for entry in collection.entries)
-    if not count:
-        return ""
+    failed = [entry for entry in collection.entries if entry.failure is not None and not entry.finished]
+    items = "".join(f"<li>{_text(f'{e.config.task} {e.variant} seed {e.config.seed}')}: {_text(e.failure or '')}</li>" for e in failed)
+    errors = f"<div class=warn><h2>{len(failed)} failed</h2><ul>{items}</ul></div>" if failed else ""
+    count = sum(not entry.finished for entry in collection.entries) - len(failed)
     which = f"{count} runs have" if count > 1 else "One run has"
-    note = f"{which} not used up the budget: drawn in the curves, left out of the tables of final scores."
-    return f"<div class=warn><h2>Unfinished</h2><p>{note}</p></div>"
+    note = f"{which} not used up the budget: drawn in the curves, left out of everything else."
+    return errors + (f"<div class=warn><h2>Unfinished</h2><p>{note}</p></div>" if count else "")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, *, escaped: bool = False) -> str:

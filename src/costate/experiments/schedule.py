@@ -66,7 +66,16 @@ def run_jobs(
                 what = "was stopped from outside" if code == STOPPED else "was killed, or its node went away"
                 for run in job.runs:
                     record_failure(job.folder, run, f"The worker {what} {deaths[job]} times. Out of memory is a common reason.", "")
-        watch(tuple(running))
-        if running:
+        try:
+            watch(tuple(running))
+        except OSError:
+            # Nobody is looking any more (a closed terminal, a pipe into `head`): save and stop, as for Ctrl-C.
+            stop.ask()
+            watch = _nobody
+        if running or waiting:
             time.sleep(poll)
     return not stop.asked
+
+
+def _nobody(running: Sequence[Job]) -> None:
+    """Nobody watches."""

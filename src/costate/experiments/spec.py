@@ -11,7 +11,7 @@ from typing import Any
 
 from costate._errors import ConfigError
 from costate._registry import nearest
-from costate.config import PRESETS, RunConfig, config_hash, preset, with_overrides
+from costate.config import PRESETS, RunConfig, config_hash, preset, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
 
 ALL_PAPER_TASKS = "paper"
@@ -28,8 +28,8 @@ class Resources:
     gpus: float = 0.0
     """Accelerators, by the count of Ray; the local backend has none to give."""
     together: int = 0
-    """Seeds of one cell that train in one program. 0 for two where every place still has something to do then: on one core two seeds in one
-    program take up to a quarter less time than one after the other (docs/performance.md)."""
+    """Seeds of one cell that train in one program. 0 for two where there is enough to do for every core: on one core two seeds in one program
+    take up to a fifth less time than one after the other (docs/performance.md)."""
     retries: int = 3
     """How often a run is started again when its worker or node dies; errors of the run itself are not retried by themselves."""
 
@@ -121,8 +121,8 @@ def parse_spec(source: str, default_name: str) -> SweepSpec:
     description = _text(table, "description", "", problems)
     tasks, seeds = _tasks(table, problems), _seeds(table, problems)
     variants = _variants(table, problems)
-    resources = problems.guard(lambda: _part(Resources, table, "resources"), Resources())
-    evaluation = problems.guard(lambda: _part(EvaluationPlan, table, "evaluation"), EvaluationPlan())
+    resources = problems.guard(lambda: _part(Resources, table, "resources", problems), Resources())
+    evaluation = problems.guard(lambda: _part(EvaluationPlan, table, "evaluation", problems), EvaluationPlan())
     runs = _plan(table, tasks, seeds, variants, problems)
     if not problems and not runs:
         problems.add("the grid is empty: there is nothing to run. Give at least one task, variant and seed.")
@@ -218,16 +218,16 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
     return variants
 
 
-def _part(kind: type, table: dict[str, Any], key: str) -> Any:
+def _part(kind: type, table: dict[str, Any], key: str, problems: "_Problems") -> Any:
     """A dataclass from the table ``key``; entries that it does not have, or of another type, are errors."""
     data = table.get(key, {})
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(data, dict):
         raise ConfigError(f"{key} is {data!r}, but it should be a table with {', '.join(fields)}.")
-    unknown = [name for name in data if name not in fields]
-    if unknown:
-        raise ConfigError(f"{key} has the unknown key {unknown[0]!r}. {nearest(unknown[0], tuple(fields))}")
-    for name, value in data.items():
+    for name in data.keys() - fields.keys():
+        problems.add(f"{key} has the unknown key {name!r}. {nearest(name, tuple(fields))}")
+    known = {name: value for name, value in data.items() if name in fields}
+    for name, value in known.items():
         expected = type(fields[name].default)
         numbers = value if isinstance(value, list) else [value]
         fits = isinstance(value, list) == (expected is tuple) and all(
@@ -236,7 +236,7 @@ def _part(kind: type, table: dict[str, Any], key: str) -> Any:
         )
         if not fits:
             raise ConfigError(f"{key}.{name} is {value!r}, but it should look like {fields[name].default!r}.")
-    return kind(**{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in data.items()})
+    return kind(**{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in known.items()})
 
 
 def _plan(
@@ -245,7 +245,12 @@ def _plan(
     common = problems.guard(lambda: _table(table, "overrides"), {})
     if "steps" in table:
         common = {"steps": table["steps"]} | common
-    cells = problems.guard(lambda: list(_cells(_table(table, "grid"))), [])
+    grid = problems.guard(lambda: _table(table, "grid"), {})
+    cells = problems.guard(lambda: list(_cells(grid)), [])
+    # Checked here too, so that a wrong task or variant does not hide a wrong field.
+    sources = {"overrides": common, "grid": grid} | {f"variants.{name}": settings for name, settings in variants.items()}
+    if _check_fields(sources, problems):
+        return ()
     runs: list[PlannedRun] = []
     for task, (name, settings), cell in itertools.product(tasks, variants.items(), cells):
         overrides = {key: value for key, value in settings.items() if key != "preset"}
@@ -260,6 +265,26 @@ def _plan(
         runs += [PlannedRun(variant, config) for config in problems.guard(build, [])]
     _check_distinct(runs, problems)
     return tuple(runs)
+
+
+def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:
+    """Say which overridden fields no config has, or are given elsewhere in a spec; true if there are any."""
+    everything = to_json(preset("nc-gru", PAPER_TASKS[0]))
+    found = False
+    for where, overrides in sources.items():
+        for path, _ in _leaves({name: value for name, value in overrides.items() if name != "preset"}, ()):
+            inside: Any = everything
+            for depth, name in enumerate(path):
+                if path == ("task",) or path == ("seed",):
+                    problems.add(f"{where} sets {name!r}, but tasks and seeds are given by the keys of those names.")
+                elif isinstance(inside, dict) and name not in inside and path[:depth] not in (("policy", "core"), ("policy", "readout")):
+                    problems.add(f"{where} has the unknown field {'.'.join(path)!r}. {nearest(name, tuple(inside))}")
+                else:
+                    inside = inside.get(name) if isinstance(inside, dict) else None
+                    continue
+                found = True
+                break
+    return found
 
 
 def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:

@@ -19,6 +19,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+FEWEST = 4
+"""Runs of every task below which no interval is given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +67,16 @@ def stratified_bootstrap(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
     seed: int = 0,
+    fewest: int = FEWEST,
 ) -> Interval:
-    """Percentile interval of ``statistic`` over all tasks, with runs resampled within each task, so that every task keeps its weight."""
+    """Percentile interval of ``statistic`` over all tasks, with runs resampled within each task, so that every task keeps its weight.
+
+    Without bounds if some task has fewer runs than :data:`FEWEST`: resampling two or three runs says almost nothing about others, and an
+    interval would pretend that it does.
+    """
     _check(scores)
     estimate = pooled(scores, statistic)
-    if all(len(task) < 2 for task in scores):
+    if min(map(len, scores)) < fewest:
         return Interval(estimate, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     draws = np.concatenate([_resample(rng, task, resamples) for task in scores], axis=1)
@@ -82,10 +89,12 @@ def probability_of_improvement(left: Scores, right: Scores) -> float:
     return float(np.mean([_wins(x[None], y[None])[0] for x, y in zip(left, right, strict=True)]))
 
 
-def improvement_interval(left: Scores, right: Scores, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
-    """:func:`probability_of_improvement` with its stratified bootstrap interval; both sides are resampled."""
+def improvement_interval(
+    left: Scores, right: Scores, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
+) -> Interval:
+    """:func:`probability_of_improvement` with its stratified bootstrap interval; both sides are resampled. Without bounds if runs are too few."""
     estimate = probability_of_improvement(left, right)
-    if all(len(task) < 2 for task in (*left, *right)):
+    if min(map(len, (*left, *right))) < fewest:
         return Interval(estimate, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     pairs = zip(left, right, strict=True)
@@ -100,10 +109,12 @@ def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
 
 
 def profile_band(
-    scores: Scores, thresholds: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+    scores: Scores, thresholds: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pointwise bootstrap bounds of :func:`performance_profile`."""
+    """Pointwise bootstrap bounds of :func:`performance_profile`; not a number if runs are too few."""
     _check(scores)
+    if min(map(len, scores)) < fewest:
+        return np.full(len(thresholds), np.nan), np.full(len(thresholds), np.nan)
     rng = np.random.default_rng(seed)
     # Sorted draws make counting a search, without an array of resamples × runs × thresholds.
     shares = np.zeros((resamples, len(thresholds)))
@@ -164,9 +175,9 @@ def mean_band(curves: Sequence[Curve], window: int = 1) -> Band:
 
 
 def interquartile_band(
-    curves: Sequence[Curve], window: int = 1, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+    curves: Sequence[Curve], window: int = 1, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
 ) -> Band:
-    """Interquartile mean over runs with its bootstrap interval, point by point; whole runs are resampled."""
+    """Interquartile mean over runs with its bootstrap interval, point by point; whole runs are resampled. No bounds where runs are too few."""
     steps, rows = align([_smoothed(curve, window) for curve in curves])
     rng = np.random.default_rng(seed)
     # One set of draws for each number of runs, so that the band does not jitter from step to step.
@@ -174,7 +185,7 @@ def interquartile_band(
 
     def summarise(values: np.ndarray) -> tuple[float, float, float]:
         estimate = float(interquartile_mean(values))
-        if len(values) < 2:
+        if len(values) < fewest:
             return estimate, np.nan, np.nan
         low, high = np.quantile(interquartile_mean(values[picks[len(values)]]), _tails(confidence))
         return estimate, float(low), float(high)

@@ -13,11 +13,11 @@ from typing import Any
 from costate._errors import RunDirectoryError
 from costate._files import explained_errors, remove, write_atomically
 from costate.checkpoint import folders
-from costate.config import to_json
+from costate.config import RunConfig, to_json
 from costate.evaluation import find_evaluation
 from costate.experiments.spec import PlannedRun, SweepSpec
-from costate.experiments.work import Job, failure_file, read_failure
-from costate.run_directory import CONFIG_FILE, Run
+from costate.experiments.work import Job, failure_file, has_begun, read_failure
+from costate.run_directory import Run
 
 MANIFEST = "sweep.json"
 LOCK = "sweep.lock"
@@ -55,7 +55,6 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     steps, trained = int(row.get("env_steps", 0)), (run.checkpoints / f"step_{total:012d}").is_dir()
     evaluated = all(find_evaluation(run, dropout, spec.evaluation.episodes) is not None for dropout in spec.evaluation.dropouts)
     error = read_failure(folder, planned.folder)
-    begun = (run.path / CONFIG_FILE).is_file() and bool(folders(run.checkpoints))
     if running:
         status = Status.EVALUATING if trained else Status.RUNNING
     elif trained and evaluated:
@@ -63,37 +62,39 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     elif error is not None:
         status = Status.FAILED
     else:
-        status = Status.INTERRUPTED if begun else Status.WAITING
+        status = Status.INTERRUPTED if has_begun(run.path) else Status.WAITING
     return Standing(planned, status, steps, total, row.get("training/episode_reward"), row.get("training/sps"), error)
 
 
-def jobs_left(folder: pathlib.Path, spec: SweepSpec, places: int) -> list[Job]:
-    """What is still to be done, in the order of the spec, for so many jobs at once; seeds of one cell together where that pays."""
-    left = [planned for planned in spec.runs if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)]
-    together = spec.resources.together or (2 if len(left) >= 2 * places else 1)
-    return [_job(folder, spec, group) for group in _groups(folder, left, together)]
+def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str | None = None) -> list[Job]:
+    """What is still to be done, in the order of the spec."""
+    jobs = []
+    for group in groups(spec, together):
+        left = [planned for planned in group if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)]
+        # A group goes on together only if all of it stands at the same point; otherwise each goes on from its own.
+        united = len(left) == len(group) and len({_newest(folder, planned) for planned in group}) == 1
+        jobs += [_job(folder, spec, part, wandb) for part in ([left] if united else [[planned] for planned in left])]
+    return jobs
 
 
-def _groups(folder: pathlib.Path, runs: Sequence[PlannedRun], together: int) -> Iterator[list[PlannedRun]]:
-    """Runs that differ only in their seed: at most ``together`` new ones, and those that were begun in the groups in which they were begun."""
-    cells: dict[Any, list[PlannedRun]] = {}
-    for planned in runs:
-        key = dataclasses.replace(planned.config, seed=0), _begun_with(folder, planned)
-        cells.setdefault(key, []).append(planned)
-    for (_, begun_with), cell in cells.items():
-        whole = {planned.config.seed for planned in cell} == set(begun_with)
-        size = len(cell) if whole else 1 if begun_with else together
-        for start in range(0, len(cell), size):
-            yield cell[start : start + size]
+def groups(spec: SweepSpec, together: int) -> list[list[PlannedRun]]:
+    """Runs that differ only in their seed, at most ``together`` of them.
+
+    A function of the spec alone, so that an interrupted sweep goes on with the groups that it began with, on which the order of sums depends.
+    """
+    cells: dict[RunConfig, list[PlannedRun]] = {}
+    for planned in spec.runs:
+        cells.setdefault(dataclasses.replace(planned.config, seed=0), []).append(planned)
+    return [cell[start : start + together] for cell in cells.values() for start in range(0, len(cell), together)]
 
 
-def _begun_with(folder: pathlib.Path, planned: PlannedRun) -> tuple[int, ...]:
-    """Seeds that a run was started together with; none if it has not been started."""
-    run = Run(folder / planned.folder, planned.config)
-    return run.seeds_together if (run.path / CONFIG_FILE).is_file() and folders(run.checkpoints) else ()
+def _newest(folder: pathlib.Path, planned: PlannedRun) -> str | None:
+    """The checkpoint that a run would continue from; None if it has not begun."""
+    path = folder / planned.folder
+    return folders(path / "checkpoints")[-1].name if has_begun(path) else None
 
 
-def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun]) -> Job:
+def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun], wandb: str | None) -> Job:
     return Job(
         folder=str(folder.resolve()),
         runs=tuple(planned.folder for planned in group),
@@ -101,21 +102,26 @@ def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun]) -> 
         cores=spec.resources.cores,
         dropouts=spec.evaluation.dropouts,
         episodes=spec.evaluation.episodes,
+        wandb=wandb,
     )
 
 
-def open_sweep(folder: pathlib.Path, spec: SweepSpec, *, retry_failed: bool) -> None:
-    """Make the folder of a sweep, or take up one that is there; the manifest tells a report how runs are named.
+def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_failed: bool) -> int:
+    """Make the folder of a sweep, or take up one that is there; returns how many seeds train together.
 
-    Runs that failed stay so, unless ``retry_failed`` says that they are to be tried again.
+    The manifest tells a report how runs are named, and a later call how they were grouped. Runs that failed stay so, unless ``retry_failed`` says
+    that they are to be tried again. ``places`` is how many jobs can run at once.
     """
     with explained_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    chosen = 2 if len(spec.runs) >= 2 * places else 1
+    together = spec.resources.together or _together_before(folder, spec) or chosen
     document = {
         "format": 1,
         "name": spec.name,
         "description": spec.description,
         "source": spec.source,
+        "together": together,
         "runs": [{"folder": p.folder, "variant": p.variant, "task": p.config.task, "seed": p.config.seed} for p in spec.runs],
         "evaluation": dataclasses.asdict(spec.evaluation),
     }
@@ -123,6 +129,17 @@ def open_sweep(folder: pathlib.Path, spec: SweepSpec, *, retry_failed: bool) -> 
     if retry_failed:
         for planned in spec.runs:
             remove(failure_file(folder, planned.folder))
+    return together
+
+
+def _together_before(folder: pathlib.Path, spec: SweepSpec) -> int | None:
+    """How this sweep was grouped when it began; None if it is new here."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        same = [run["folder"] for run in manifest["runs"]] == [planned.folder for planned in spec.runs]
+        return int(manifest["together"]) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The numbers of a report: final scores by task and variant, aggregates over tasks, comparisons, areas under degradation curves."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,8 +29,9 @@ class Cell:
     variant: str
     scores: np.ndarray
     failed: int
-    """Seeds that ended below a tenth of the best run on this task."""
+    """Seeds that ended with an error, or below a tenth of the best run on this task."""
     unfinished: int
+    """Seeds that have not used up their budget or have not been evaluated, and have not failed."""
     costate: float
     """Mean co-state loss at the end of training."""
 
@@ -71,12 +73,11 @@ class Measure:
 
 
 def choose_measure(collection: Collection) -> Measure:
-    """Evaluations in distribution if every finished run has them; otherwise the end of the learning curve, for all."""
-    finished = [entry for entry in collection.entries if entry.finished]
+    """Evaluations in distribution where there are any, and runs without them count as unfinished; else the end of the learning curve, for all."""
     trained_at = {entry.config.sensors.dropout for entry in collection.entries}
     if len(trained_at) == 1:
         (dropout,) = trained_at
-        if finished and all(entry.evaluation(dropout) is not None for entry in finished):
+        if any(entry.finished and entry.evaluation(dropout) is not None for entry in collection.entries):
             return Measure(dropout)
     return Measure(None)
 
@@ -90,9 +91,9 @@ def cells(collection: Collection, measure: Measure) -> list[Cell]:
         for variant, values in scores.items():
             entries = collection.cell(task, variant)
             if entries:
-                failed = int(np.sum(values < FAILED_SHARE * best))
-                unfinished = sum(not entry.finished for entry in entries)
-                found.append(Cell(task, variant, values, failed, unfinished, _costate(entries)))
+                stopped = sum(entry.failure is not None and not entry.finished for entry in entries)
+                failed = int(np.sum(values < FAILED_SHARE * best)) + stopped
+                found.append(Cell(task, variant, values, failed, len(entries) - len(values) - stopped, _costate(entries)))
     return found
 
 
@@ -102,7 +103,7 @@ def _scores(entries: list[Entry], measure: Measure) -> np.ndarray:
 
 
 def _costate(entries: list[Entry]) -> float:
-    curves = [curve for entry in entries if (curve := entry.curve("losses/costate")) is not None]
+    curves = [curve for entry in entries if entry.finished and (curve := entry.curve("losses/costate")) is not None]
     return float(np.mean([curve.values[-30:].mean() for curve in curves])) if curves else float("nan")
 
 
@@ -120,7 +121,11 @@ def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, In
 
 
 def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
-    """Area under the degradation curve of every run of a cell that was evaluated at all probabilities."""
+    """Area under the degradation curve of every finished run of a cell, over the probabilities that all runs have."""
     grid = np.array(collection.dropouts)
-    entries = [entry for entry in collection.cell(task, variant) if len(entry.evaluations) == len(grid)]
-    return np.array([area_under(grid, np.array([evaluation.mean for evaluation in entry.evaluations])) for entry in entries])
+    return np.array([area_under(grid, means_at(entry, collection.dropouts)) for entry in collection.finished(task, variant) if entry.evaluations])
+
+
+def means_at(entry: Entry, dropouts: Sequence[float]) -> np.ndarray:
+    """Mean return at each of some blackout probabilities."""
+    return np.array([evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None])

@@ -4,8 +4,10 @@ Both backends start the same process, so a run does not depend on where it runs.
 people.
 """
 
+import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -13,18 +15,21 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 
-from costate._errors import ConfigError, CostateError
+from costate._errors import ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, remove, write_atomically
 from costate.experiments.processors import claim_cores
 
-# Exit codes of the process.
-DONE, FAILED, STOPPED = 0, 1, 130
+# Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
+DONE, FAILED, STOPPED = 0, 3, 130
 
 FAILURES = "failures"
+LOCKS = "locks"
+# Seconds to wait for a run that another process holds: one that was just killed lets go at once.
+PATIENCE = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Job:
     cores: int
     dropouts: tuple[float, ...]
     episodes: int
+    wandb: str | None = None
+
+    def split(self) -> "tuple[Job, ...]":
+        """The same work as jobs of one run each."""
+        return tuple(dataclasses.replace(self, runs=(run,), configs=(config,)) for run, config in zip(self.runs, self.configs, strict=True))
 
     def to_text(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -55,44 +65,90 @@ class Job:
 
 
 def perform(job: Job) -> int:
-    """Bring the job to its end from wherever it stands; returns an exit code. Errors are recorded for each run."""
-    for run in job.runs:
-        remove(failure_file(job.folder, run))
+    """Bring the job to its end from wherever it stands; returns an exit code. The error of a run that fails is recorded."""
+    try:
+        with contextlib.ExitStack() as stack:
+            for run in job.runs:
+                stack.enter_context(_held(pathlib.Path(job.folder) / LOCKS / run))
+                remove(failure_file(job.folder, run))
+            return _perform(job)
+    except KeyboardInterrupt:
+        return STOPPED
+
+
+def _perform(job: Job) -> int:
     try:
         if not _train(job):
             return STOPPED
         for path in job.paths:
             evaluate_missing(path, job.dropouts, job.episodes)
-    except KeyboardInterrupt:
-        return STOPPED
     except Exception as error:
+        if len(job.runs) > 1:
+            # One seed that diverges must not take the others along: each goes on alone, from its own newest checkpoint.
+            return max(_perform(alone) for alone in job.split())
         what = str(error) if isinstance(error, CostateError) else f"{type(error).__name__}: {error}"
-        for run in job.runs:
-            record_failure(job.folder, run, what, traceback.format_exc())
+        record_failure(job.folder, job.runs[0], what, traceback.format_exc())
         return FAILED
     return DONE
+
+
+@contextlib.contextmanager
+def _held(path: pathlib.Path) -> Iterator[None]:
+    """While open, no other worker trains this run; the lock goes with the process, however that ends."""
+    with explained_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + PATIENCE
+    with open(path, "w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise RunDirectoryError(f"Another process is training {path.name}, and no run is trained by two.") from error
+                time.sleep(0.1)
+        yield
 
 
 def _train(job: Job) -> bool:
     """True if all runs have used up their budgets."""
     # Imported here, because they take seconds and the sweep itself needs only the records.
-    from costate.checkpoint import folders
     from costate.config import from_json
-    from costate.run_directory import CONFIG_FILE, open_run
+    from costate.run_directory import open_run
     from costate.training import resume_together, train_together
 
     configs = [from_json(json.loads(config)) for config in job.configs]
-    started = [(path / CONFIG_FILE).is_file() and folders(path / "checkpoints") != [] for path in job.paths]
+    started = [has_begun(path) for path in job.paths]
     if not all(started):
-        # A run that died before its first checkpoint has nothing to lose. In a group, those that have something are not touched: the sweep puts
-        # only runs of one state together.
         if any(started):
-            raise ConfigError(f"Some of {', '.join(job.runs)} were started and some were not, so they cannot train together.")
-        return all(outcome.finished for outcome in train_together(configs, job.paths, overwrite=True))
+            raise ConfigError(f"Some of {', '.join(job.runs)} were begun and some were not, so they cannot train together.")
+        for path in job.paths:
+            _clear(path)
+        return all(outcome.finished for outcome in train_together(configs, job.paths, overwrite=True, wandb=job.wandb))
     for path, config in zip(job.paths, configs, strict=True):
         if open_run(path).config != config:
             raise ConfigError(f"{path} holds a run of another config than its name says. Move it away, and the sweep will make a new one.")
-    return all(outcome.finished for outcome in resume_together(job.paths))
+    return all(outcome.finished for outcome in resume_together(job.paths, wandb=job.wandb))
+
+
+def has_begun(path: pathlib.Path) -> bool:
+    """Whether a run has anything to continue from; one that died before its first real checkpoint has nothing to lose."""
+    from costate.checkpoint import folders
+    from costate.run_directory import CONFIG_FILE
+
+    saved = folders(path / "checkpoints")
+    return (path / CONFIG_FILE).is_file() and bool(saved) and int(saved[-1].name.removeprefix("step_")) > 0
+
+
+def _clear(path: pathlib.Path) -> None:
+    """Remove what a worker left that was killed while it made or replaced the folder of a run. Anything else is not ours and stays."""
+    from costate.run_directory import CONFIG_FILE
+
+    ours = {"machine.json", "metrics.jsonl", "checkpoints", "evaluations", "learning_curve.png"}
+    if not path.is_dir() or (path / CONFIG_FILE).is_file():
+        return
+    if all(child.name in ours or child.name.startswith((".", "events")) for child in path.iterdir()):
+        remove(path)
 
 
 def evaluate_missing(path: pathlib.Path, dropouts: Sequence[float], episodes: int) -> None:
