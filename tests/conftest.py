@@ -1,7 +1,9 @@
 """Settings shared by all tests."""
 
+import gc
 import os
 import pathlib
+from collections.abc import Iterator
 
 # Importing dm_control must not look for a screen.
 os.environ.setdefault("MUJOCO_GL", "disable")
@@ -24,6 +26,14 @@ from costate.rollout import RolloutConfig
 jax.config.update("jax_num_cpu_devices", 2)
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """Programs of one file are of no use to the next, and gigabytes of them slow everything down."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
