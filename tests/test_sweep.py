@@ -356,3 +356,12 @@ def test_more_cores_than_there_are_and_an_address_without_ray_are_refused(tmp_pa
     assert "resources.cores is 512, but this machine has" in capsys.readouterr().err
     assert main(["sweep", str(tmp_path / "big.toml"), "--address", "here:1"]) == 1
     assert "needs --backend ray" in capsys.readouterr().err
+
+
+def test_speed_is_the_median_of_the_newest_iterations_and_cut_rows_are_passed_over(tmp_path):
+    spec = small_spec()
+    run = create_run(tmp_path / spec.runs[0].folder, spec.runs[0].config, {}, overwrite=False)
+    rows = [{"env_steps": 4000 * (i + 1), "training/sps": speed} for i, speed in enumerate((90.0, 100.0, 1.0))]
+    run.metrics.write_text("x" * 9000 + "\n" + "".join(json.dumps(row) + "\n" for row in rows) + '{"env_steps": 160')
+    found = standing(tmp_path, spec, spec.runs[0])
+    assert (found.env_steps, found.steps_per_second) == (12_000, 90.0)

@@ -6,8 +6,9 @@ import fcntl
 import json
 import os
 import pathlib
+import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from costate._errors import RunDirectoryError
@@ -42,7 +43,7 @@ class Standing:
     total_steps: int
     episode_return: float | None
     steps_per_second: float | None
-    """Of the newest iteration."""
+    """Median of the newest iterations, so that one pause does not make a sweep seem endless."""
     error: str | None
 
 
@@ -51,7 +52,9 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     config = planned.config
     run = Run(folder / planned.folder, config)
     total = config.iterations * config.rollout.steps_per_iteration
-    row = _last_row(run.metrics)
+    rows = _last_rows(run.metrics)
+    row = rows[-1] if rows else {}
+    speeds = [row["training/sps"] for row in rows if "training/sps" in row]
     steps, trained = int(row.get("env_steps", 0)), (run.checkpoints / f"step_{total:012d}").is_dir()
     evaluated = all(find_evaluation(run, dropout, spec.evaluation.episodes) is not None for dropout in spec.evaluation.dropouts)
     error = read_failure(folder, planned.folder)
@@ -63,7 +66,7 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
         status = Status.FAILED
     else:
         status = Status.INTERRUPTED if has_begun(run.path) else Status.WAITING
-    return Standing(planned, status, steps, total, row.get("training/episode_reward"), row.get("training/sps"), error)
+    return Standing(planned, status, steps, total, row.get("training/episode_reward"), statistics.median(speeds) if speeds else None, error)
 
 
 def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str | None = None) -> list[Job]:
@@ -164,20 +167,18 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         lock.close()
 
 
-def _last_row(metrics: pathlib.Path) -> dict[str, Any]:
-    """The newest whole row of a metrics file, read from its end; empty if there is none."""
+def _last_rows(metrics: pathlib.Path) -> list[dict[str, Any]]:
+    """The newest whole rows of a metrics file, about ten, read from its end; empty if there are none."""
     try:
         with open(metrics, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 8192))
             lines = file.read().splitlines()
     except OSError:
-        return {}
-    for line in reversed(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            return row
-    return {}
+        return []
+    rows = []
+    for line in lines:
+        # The first is cut by where reading began, the last perhaps by a writer at work.
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
