@@ -1,0 +1,227 @@
+"""Soft actor-critic over windows of replayed streams, with the co-state loss: losses, one update, the state of learning.
+
+Off-policy the value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's. The last term does not
+depend on ỹ, because π has an encoder of its own, so the co-state's target is
+
+    λ̂_t = stop_gradient ∂V/∂ỹ_t = (∂h_t/∂ỹ_t)ᵀ ∂/∂h_t E_{u∼π} min_i Q_i(h_t, u),
+
+with h_{t−1} held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples anyway.
+"""
+
+import dataclasses
+import math
+from typing import Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Key, PyTree
+from costate.cores import AbstractCore, Memory, feature_gradients
+from costate.costate_loss import costate_distance
+from costate.policy import PolicyConfig
+from costate.replay import Replay, ReplayConfig, Windows, sample
+from costate.running_stats import RunningStats
+from costate.sac_networks import RecurrentActor, RecurrentCritic, build_actor, build_critic, controls_before, read_window, sac_inputs
+from costate.sharding import ALONE, Shards
+
+Metrics = dict[str, Float[Array, ""]]
+Part = TypeVar("Part", RecurrentActor, RecurrentCritic)
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig:
+    """The learner's settings."""
+
+    costate_coef: float = 0.05
+    """Weight c₃ of the co-state loss; 0 is plain SAC."""
+    costate_memory: Literal["actor", "both"] = "actor"
+    """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
+    steps_per_update: int = 16
+    """Environment steps for each update."""
+    warmup_steps: int = 5_000
+    """Steps of random controls before learning starts; the observation's statistics are those of these steps."""
+    head_width: int = 256
+    """Units in each of the two hidden layers of a Q head."""
+    learning_rate: float = 5e-4
+    """Adam's step size for actor, critic and temperature."""
+    max_gradient_norm: float = 10.0
+    """Gradients of the actor or of the critic that are longer are shortened to it."""
+    discount: float = 0.99
+    """Discount factor γ."""
+    target_rate: float = 0.005
+    """Share τ of the critic that the target critic takes over with every update."""
+    initial_temperature: float = 0.1
+    """Weight α of the entropy at the start."""
+    target_entropy: float = -0.5
+    """Entropy that the temperature steers to, for each component of the control."""
+    replay: ReplayConfig = ReplayConfig()
+
+    def __post_init__(self) -> None:
+        for name in ("steps_per_update", "head_width"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
+        for name in ("learning_rate", "max_gradient_norm", "initial_temperature"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
+            raise ConfigError(f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero.")
+        if self.costate_coef < 0.0 or self.warmup_steps < 0:
+            raise ConfigError(f"costate_coef is {self.costate_coef} and warmup_steps is {self.warmup_steps}, but neither can be negative.")
+
+
+class Networks(eqx.Module):
+    """What gradients change."""
+
+    actor: RecurrentActor
+    critic: RecurrentCritic
+    log_temperature: Float[Array, ""]
+
+
+class SACState(eqx.Module):
+    """Everything that learning changes, but for the replay."""
+
+    networks: Networks
+    target: RecurrentCritic
+    optimiser: PyTree
+    observation_stats: RunningStats
+
+
+def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, ""], stats: RunningStats, action_size: int) -> SACState:
+    """Learning before its first update."""
+    key_actor, key_critic = jax.random.split(key)
+    observation_size = stats.mean.shape[0]
+    networks = Networks(
+        build_actor(policy, key_actor, observation_size, action_size),
+        build_critic(policy, config.head_width, key_critic, observation_size, action_size),
+        jnp.log(jnp.asarray(config.initial_temperature)),
+    )
+    return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
+
+
+def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:
+    """One Adam for everything; it works component by component, so nothing is shared but the step size."""
+    return optax.adam(config.learning_rate)
+
+
+def clip_parts(gradient: Networks, limit: float) -> Networks:
+    """The gradients of actor and critic shortened each by itself: their lengths have nothing to do with each other."""
+
+    def clip(part: Part) -> Part:
+        shorter: Part = jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(part), 1e-12)), part)
+        return shorter
+
+    return Networks(clip(gradient.actor), clip(gradient.critic), gradient.log_temperature)
+
+
+def judge(critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]) -> tuple[Array, Array, Array]:
+    """min_i Q_i with its derivatives by the memory and by the control, from one pass through the heads."""
+    value, pull_back = jax.vjp(critic.lower, hidden, action)
+    by_hidden, by_action = pull_back(jnp.ones_like(value))
+    return value, by_hidden, by_action
+
+
+def off_policy_targets(core: AbstractCore, memory: Memory, by_hidden: Float[Array, "M N H"]) -> Float[Array, "M N F"]:
+    """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core; nothing flows back into it."""
+    return feature_gradients(*jax.lax.stop_gradient((core, memory, by_hidden)))
+
+
+def loss_weights(usable: Bool[Array, "L N"], burn_in: int) -> Float[Array, "M N"]:
+    """Equal weights for the rows that can be learnt from, without the burn-in; they sum to 1, or are all zero if there is none.
+
+    The last row of a window has no outcome and is never among them.
+    """
+    counts = usable[burn_in:].astype(jnp.float32)
+    return counts / jnp.maximum(counts.sum(), 1.0)
+
+
+def sac_loss(
+    networks: Networks,
+    config: SACConfig,
+    observation_clip: float | None,
+    target: RecurrentCritic,
+    stats: RunningStats,
+    windows: Windows,
+    weight: Float[Array, "M N"],
+    noise: Float[Array, "M N A"],
+) -> tuple[Float[Array, ""], Metrics]:
+    """L_critic + L_actor + L_temperature + c₃ L_co-state. Each network gets the gradient of its own losses only."""
+    rows, burn_in = windows.rows, config.replay.burn_in
+    actor, critic = networks.actor, networks.critic
+    inputs = sac_inputs(stats, observation_clip, rows.observation, controls_before(rows.action), rows.is_first)
+    actor_memory = read_window(actor, inputs, rows.is_first, burn_in)
+    critic_memory = read_window(critic, inputs, rows.is_first, burn_in)
+    target_memory = read_window(target, inputs, rows.is_first, burn_in)
+
+    action, log_prob = actor.policy(actor_memory.hiddens).sample(noise)
+    frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))
+    value, by_hidden, by_action = jax.lax.stop_gradient(judge(frozen, frozen_memory.hiddens, action))
+    temperature = jnp.exp(networks.log_temperature)
+    fixed_temperature = jax.lax.stop_gradient(temperature)
+
+    # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
+    actor_loss = (weight * (fixed_temperature * log_prob - (by_action * action).sum(-1))).sum()
+    backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
+    errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
+    critic_loss = sum((0.5 * weight * jnp.square(error)).sum() for error in errors)
+    entropy = -(weight * jax.lax.stop_gradient(log_prob)).sum()
+    wanted = config.target_entropy * action.shape[-1] * weight.sum()
+    # Too little entropy raises α, too much lowers it.
+    temperature_loss = networks.log_temperature * (entropy - wanted)
+
+    targets = off_policy_targets(critic.core, critic_memory, by_hidden)
+    costate = (weight * costate_distance(actor_memory.hiddens, targets)).sum()
+    own = (weight * costate_distance(critic_memory.hiddens, targets)).sum()
+    loss = actor_loss + critic_loss + temperature_loss
+    if config.costate_coef > 0.0:
+        loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
+    return loss, {
+        "losses/policy": actor_loss,
+        "losses/value": jnp.asarray(critic_loss),
+        "losses/entropy": entropy,
+        "losses/costate": costate,
+        "losses/costate_critic": own,
+        "losses/q": (weight * value).sum(),
+        "losses/temperature": temperature_loss,
+        "training/rows": weight.sum(),
+    }
+
+
+def soft_backup(
+    config: SACConfig,
+    target: RecurrentCritic,
+    memory: Memory,
+    reward: Float[Array, "M N"],
+    discount: Float[Array, "M N"],
+    action: Float[Array, "M N A"],
+    log_prob: Float[Array, "M N"],
+    temperature: Float[Array, ""],
+) -> Float[Array, "M N"]:
+    """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
+    after = target.lower(memory.hiddens, action) - temperature * log_prob
+    following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
+    return jax.lax.stop_gradient(reward + config.discount * discount * following)
+
+
+def sac_update(
+    config: SACConfig, observation_clip: float | None, state: SACState, replay: Replay, key: Key[Array, ""], shards: Shards = ALONE
+) -> tuple[SACState, Metrics]:
+    """One gradient step on one batch of windows. All shards draw the same windows, and each computes its share of them."""
+    key_windows, key_noise = jax.random.split(key)
+    settings = config.replay
+    windows = sample(replay, key_windows, settings.window, settings.batch)
+    weight = loss_weights(windows.usable, settings.burn_in)
+    noise = jax.random.normal(key_noise, (*weight.shape, replay.rows.action.shape[-1]))
+    own_windows, own_weight, own_noise = jax.tree.map(lambda array: shards.part(array, axis=1), (windows, weight, noise))
+    gradient, metrics = jax.grad(sac_loss, has_aux=True)(
+        state.networks, config, observation_clip, state.target, state.observation_stats, own_windows, own_weight, own_noise
+    )
+    gradient, metrics = shards.total((gradient, metrics))
+    clipped = clip_parts(gradient, config.max_gradient_norm)
+    changes, optimiser = make_sac_optimiser(config).update(clipped, state.optimiser, state.networks)
+    networks = optax.apply_updates(state.networks, changes)
+    target = jax.tree.map(lambda old, new: old + config.target_rate * (new - old), state.target, networks.critic)
+    metrics |= {"losses/grad_norm": optax.tree.norm(gradient), "training/temperature": jnp.exp(networks.log_temperature)}
+    return SACState(networks, target, optimiser, state.observation_stats), metrics

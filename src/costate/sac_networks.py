@@ -1,0 +1,148 @@
+"""The two networks of soft actor-critic: an actor and a twin critic, each with an encoder and a core of its own.
+
+They are made of the same encoders, cores and readouts as the paper's policy. What they read differs: beside the observation, whether there was one,
+and the control before it, because off-policy data must say what was done.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._types import Array, Bool, Float, Key
+from costate.cores import AbstractCore, Memory, read_sequence, step_batch
+from costate.initialisation import orthogonal
+from costate.policy import Encoder, PolicyConfig
+from costate.readouts import AbstractReadout, distribution
+from costate.running_stats import RunningStats, normalise
+from costate.squashed import SquashedGaussian, bounded_log_std
+
+HEADS = 2
+
+
+class Layer(eqx.Module):
+    """x ↦ x W + b."""
+
+    weights: Float[Array, "I J"]
+    bias: Float[Array, " J"]
+
+    def apply(self, x: Float[Array, "*S I"]) -> Float[Array, "*S J"]:
+        product = x @ self.weights
+        return product + jnp.broadcast_to(self.bias, product.shape)
+
+
+class QHead(eqx.Module):
+    """Q(h, u): two hidden layers on the memory and the control."""
+
+    first: Layer
+    second: Layer
+    last: Layer
+
+    def value(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+        x = jax.nn.relu(self.first.apply(jnp.concatenate([hidden, action], axis=-1)))
+        return self.last.apply(jax.nn.relu(self.second.apply(x)))[..., 0]
+
+
+class RecurrentActor(eqx.Module):
+    """Inputs → encoder → core → readout, whose control is the mean before squashing; the width of exploration depends on the memory."""
+
+    encoder: Encoder
+    core: AbstractCore
+    readout: AbstractReadout
+    spread: Layer
+
+    def policy(self, hidden: Float[Array, "*S H"]) -> SquashedGaussian:
+        return SquashedGaussian(distribution(self.readout, hidden).mean, bounded_log_std(self.spread.apply(hidden)))
+
+
+class RecurrentCritic(eqx.Module):
+    """Inputs → encoder → core → two heads, of which the lower one is believed."""
+
+    encoder: Encoder
+    core: AbstractCore
+    heads: tuple[QHead, ...]
+
+    def values(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> tuple[Float[Array, "*S"], ...]:
+        return tuple(head.value(hidden, action) for head in self.heads)
+
+    def lower(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+        """min_i Q_i(h, u)."""
+        first, second = self.values(hidden, action)
+        return jnp.minimum(first, second)
+
+
+def sac_inputs(
+    stats: RunningStats, clip: float | None, observation: Float[Array, "*S O"], before: Float[Array, "*S A"], is_first: Bool[Array, "*S"]
+) -> Float[Array, "*S I"]:
+    """What both networks read: the normalised observation, whether there was one, and the control before it.
+
+    An observation of zeros is a dark one: that is what failing sensors give. It stays zero after normalising, which is the mean of what is seen.
+    """
+    seen = jnp.any(observation != 0.0, axis=-1, keepdims=True)
+    shown = jnp.where(seen, normalise(stats, observation, clip), jnp.zeros_like(observation))
+    done = jnp.where(is_first[..., None], jnp.zeros_like(before), before)
+    return jnp.concatenate([shown, seen.astype(observation.dtype), done], axis=-1)
+
+
+def input_size(observation_size: int, action_size: int) -> int:
+    return observation_size + 1 + action_size
+
+
+def controls_before(action: Float[Array, "L N A"]) -> Float[Array, "L N A"]:
+    """The control before each row of a window; for the first row it is not known, and zero."""
+    return jnp.concatenate([jnp.zeros_like(action[:1]), action[:-1]])
+
+
+def read_window(network: RecurrentActor | RecurrentCritic, inputs: Float[Array, "L N I"], is_first: Bool[Array, "L N"], burn_in: int) -> Memory:
+    """The memory over the rows after the burn-in.
+
+    Windows start from an empty memory; the burn-in fills it, and no gradient flows into it.
+    """
+    features = network.encoder.encode(inputs)
+    hidden = jnp.zeros((inputs.shape[1], network.core.hidden_size), features.dtype)
+    if burn_in > 0:
+        warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], hidden)), is_first[:burn_in])
+        hidden = jax.lax.stop_gradient(warm.hiddens[-1])
+    return read_sequence(network.core, features[burn_in:], hidden, is_first[burn_in:])
+
+
+def act_once(
+    actor: RecurrentActor, inputs: Float[Array, "B I"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
+) -> tuple[SquashedGaussian, Float[Array, "B H"]]:
+    """Read one observation of every stream."""
+    hidden = step_batch(actor.core, actor.encoder.encode(inputs), hidden, is_first)
+    return actor.policy(hidden), hidden
+
+
+def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:
+    """An actor with fresh weights, initialised as in Appendix E.1."""
+    key_encoder, key_core, key_readout = jax.random.split(key, 3)
+    width = config.hidden_size
+    return RecurrentActor(
+        encoder=_encoder(key_encoder, input_size(observation_size, action_size), width),
+        core=config.core.build(key_core, width, width),
+        readout=config.readout.build(key_readout, width, action_size),
+        # Zero, so that exploration starts the same everywhere.
+        spread=Layer(jnp.zeros((width, action_size)), jnp.zeros(action_size)),
+    )
+
+
+def build_critic(config: PolicyConfig, head_width: int, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentCritic:
+    """A twin critic with fresh weights."""
+    key_encoder, key_core, *key_heads = jax.random.split(key, 2 + HEADS)
+    width = config.hidden_size
+    return RecurrentCritic(
+        encoder=_encoder(key_encoder, input_size(observation_size, action_size), width),
+        core=config.core.build(key_core, width, width),
+        heads=tuple(_head(key_head, width + action_size, head_width) for key_head in key_heads),
+    )
+
+
+def _encoder(key: Key[Array, ""], inputs: int, width: int) -> Encoder:
+    return Encoder(orthogonal(key, inputs, width), jnp.zeros(width))
+
+
+def _head(key: Key[Array, ""], inputs: int, width: int) -> QHead:
+    keys = jax.random.split(key, 3)
+    sizes = ((inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 1, 1.0))
+    first, second, last = (Layer(orthogonal(k, i, j, scale), jnp.zeros(j)) for k, (i, j, scale) in zip(keys, sizes, strict=True))
+    return QHead(first, second, last)

@@ -1,0 +1,200 @@
+"""Soft actor-critic against a reference that is written out step by step in float64."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import ConfigError
+from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.gru import GRUConfig
+from costate.policy import PolicyConfig
+from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
+from costate.running_stats import RunningStats
+from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update
+from costate.sac_networks import sac_inputs
+
+OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 7, 3
+CLIP = 10.0
+CONFIG = SACConfig(head_width=5, replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3, costate_memory="both")
+
+
+def state_of(core=GRUConfig(), config: SACConfig = CONFIG) -> SACState:  # noqa: B008  (frozen)
+    stats = RunningStats(jnp.array([0.1, -0.2, 0.3]), jnp.array([1.5, 0.7, 1.0]), jnp.array(100.0))
+    state = initial_sac_state(config, PolicyConfig(HIDDEN, core), jax.random.key(0), stats, CONTROLS)
+    # Readouts start near zero and the width of exploration at zero: moved, so that nothing is compared at a special point.
+    moved = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), state.networks)
+    target = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(jax.random.key(leaf.size + 1), leaf.shape), moved.critic)
+    return dataclasses.replace(state, networks=moved, target=target)
+
+
+def rows_of(steps: int, streams: int, seed: int = 0) -> ReplayRows:
+    """Some observations are dark; episodes end by time limit, by termination and by being abandoned."""
+    rng = np.random.default_rng(seed)
+    observation = rng.normal(size=(steps, streams, OBSERVED)) * (rng.random((steps, streams, 1)) > 0.4)
+    last = rng.random((steps, streams)) < 0.15
+    first = np.concatenate([np.ones((1, streams), bool), last[:-1] | (rng.random((steps - 1, streams)) < 0.05)])
+    return ReplayRows(
+        observation=jnp.asarray(observation, jnp.float32),
+        action=jnp.asarray(rng.uniform(-1.0, 1.0, (steps, streams, CONTROLS)), jnp.float32),
+        reward=jnp.asarray(rng.normal(size=(steps, streams)), jnp.float32),
+        discount=jnp.asarray(rng.random((steps, streams)) > 0.2, jnp.float32),
+        is_first=jnp.asarray(first),
+        is_last=jnp.asarray(last & ~first),
+    )
+
+
+def windows_of(seed: int = 0) -> Windows:
+    rows = rows_of(ROWS, WINDOWS, seed)
+    return Windows(rows, usable_steps(rows))
+
+
+def double(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if leaf.dtype == jnp.float32 else leaf, tree)
+
+
+def step_by_step(network, inputs, is_first):
+    """Hidden states before and after every row, by a loop over time; the burn-in passes no gradient."""
+    hidden, before, after = jnp.zeros((WINDOWS, HIDDEN), inputs.dtype), [], []
+    for t in range(ROWS):
+        hidden = jnp.where(is_first[t][:, None], 0.0, hidden)
+        before.append(hidden)
+        hidden = jax.vmap(network.core.step)(network.encoder.encode(inputs[t]), hidden)
+        if t == CONFIG.replay.burn_in - 1:
+            hidden = jax.lax.stop_gradient(hidden)
+        after.append(hidden)
+    return before, after
+
+
+def reference(part: str, networks, target, stats, windows: Windows, noise, config: SACConfig):
+    """One of the losses as the textbook has it, for the gradient of one network; the others are constants in it."""
+    rows, burn_in, usable = windows.rows, config.replay.burn_in, np.asarray(windows.usable)
+    actor, critic = networks.actor, networks.critic
+    before = jnp.concatenate([jnp.zeros_like(rows.action[:1]), rows.action[:-1]])
+    inputs = sac_inputs(stats, CLIP, rows.observation, before, rows.is_first)
+    actor_hidden = step_by_step(actor, inputs, rows.is_first)[1]
+    critic_before, critic_hidden = step_by_step(critic, inputs, rows.is_first)
+    target_hidden = step_by_step(target, inputs, rows.is_first)[1]
+    alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
+    for t in range(burn_in, ROWS - 1):
+        for n in range(WINDOWS):
+            if not usable[t, n]:
+                continue
+            count += 1
+            action, log_prob = actor.policy(actor_hidden[t][n]).sample(noise[t - burn_in, n])
+            if part == "actor":
+                total += alpha * log_prob - jnp.minimum(*critic.values(critic_hidden[t][n], action))
+            if part == "temperature":
+                total += networks.log_temperature * (-log_prob - config.target_entropy * CONTROLS)
+            if part == "critic":
+                following, its_log_prob = actor.policy(actor_hidden[t + 1][n]).sample(noise[t + 1 - burn_in, n])
+                after = jnp.minimum(*target.values(target_hidden[t + 1][n], following)) - alpha * its_log_prob
+                backup = rows.reward[t, n] + config.discount * rows.discount[t, n] * after
+                total += sum(0.5 * (q - jax.lax.stop_gradient(backup)) ** 2 for q in critic.values(critic_hidden[t][n], rows.action[t, n]))
+            if part == "costate":
+                frozen, held = jax.lax.stop_gradient((critic, critic_before[t][n]))
+                fixed = jax.lax.stop_gradient(action)
+                feature = jax.lax.stop_gradient(critic.encoder.encode(inputs[t, n]))
+                value = lambda ỹ: jnp.minimum(*frozen.values(frozen.core.step(ỹ, held), fixed))  # noqa: B023, E731
+                costate = jax.grad(value)(feature)
+                for hidden in (actor_hidden[t][n], critic_hidden[t][n]):
+                    total += config.costate_coef * (1.0 - hidden @ costate / (jnp.linalg.norm(hidden) * jnp.linalg.norm(costate)))
+    return total / count
+
+
+@pytest.mark.parametrize("core", [GRUConfig(), CTRNNConfig()])
+def test_every_network_gets_the_gradient_of_its_own_losses(core):
+    with jax.enable_x64(True):
+        state, windows = double(state_of(core)), double(windows_of())
+        noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS), jnp.float64)
+        weight = double(loss_weights(windows.usable, CONFIG.replay.burn_in))
+        loss = jax.jit(jax.grad(lambda networks: sac_loss(networks, CONFIG, CLIP, state.target, state.observation_stats, windows, weight, noise)[0]))
+        found = loss(state.networks)
+
+        def expected(part):
+            return jax.jit(jax.grad(lambda n: reference(part, n, state.target, state.observation_stats, windows, noise, CONFIG)))(state.networks)
+
+        # Of each loss only the gradient by the network that it is for; the co-state loss is for both memories.
+        costate = expected("costate")
+        actor = jax.tree.map(jnp.add, expected("actor").actor, costate.actor)
+        critic = jax.tree.map(jnp.add, expected("critic").critic, costate.critic)
+        close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)  # noqa: E731  (ε under the root of the cosine)
+        jax.tree.map(close, found.actor, actor)
+        jax.tree.map(close, found.critic, critic)
+        close(found.log_temperature, expected("temperature").log_temperature)
+
+
+def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing():
+    state, windows = state_of(), windows_of(1)
+    weight = loss_weights(windows.usable, CONFIG.replay.burn_in)
+    assert weight.sum() == pytest.approx(1.0)
+    unused = jnp.concatenate([jnp.ones((CONFIG.replay.burn_in, WINDOWS), bool), weight == 0.0])
+    assert unused[CONFIG.replay.burn_in :].any()
+    rows = windows.rows
+    other = windows._replace(
+        rows=dataclasses.replace(rows, reward=jnp.where(unused, 100.0, rows.reward), discount=jnp.where(unused, 0.5, rows.discount))
+    )
+    noise = jax.random.normal(jax.random.key(3), (*weight.shape, CONTROLS))
+    gradient = jax.jit(jax.grad(lambda n, w: sac_loss(n, CONFIG, CLIP, state.target, state.observation_stats, w, weight, noise)[0]))
+    jax.tree.map(np.testing.assert_array_equal, gradient(state.networks, windows), gradient(state.networks, other))
+
+
+def replay_of(steps: int = 40, streams: int = 2) -> Replay:
+    return append(empty_replay(steps, streams, OBSERVED, CONTROLS), rows_of(steps, streams, 5))
+
+
+@pytest.mark.parametrize(("bias", "direction"), [(-3.0, 1), (0.4, -1)])
+def test_too_little_entropy_raises_the_temperature_and_too_much_lowers_it(bias, direction):
+    # −2.5 a component lies between log σ ≈ −5, a narrow policy, and log σ ≈ −0.2, which fills (−1, 1) almost evenly: nearly log 2, the most there is.
+    state = state_of()
+    spread = dataclasses.replace(state.networks.actor.spread, bias=jnp.full(CONTROLS, bias), weights=jnp.zeros((HIDDEN, CONTROLS)))
+    readout = dataclasses.replace(state.networks.actor.readout, weights=jnp.zeros((HIDDEN, CONTROLS)), bias=jnp.zeros(CONTROLS))
+    actor = dataclasses.replace(state.networks.actor, spread=spread, readout=readout)
+    state = dataclasses.replace(state, networks=dataclasses.replace(state.networks, actor=actor))
+    config = dataclasses.replace(CONFIG, target_entropy=-2.5)
+    after, _ = jax.jit(lambda s, r: sac_update(config, CLIP, s, r, jax.random.key(0)))(state, replay_of())
+    assert np.sign(after.networks.log_temperature - state.networks.log_temperature) == direction
+
+
+def test_the_target_critic_follows_slowly_and_everything_else_moves():
+    state = state_of()
+    after, metrics = jax.jit(lambda s, r: sac_update(CONFIG, CLIP, s, r, jax.random.key(0)))(state, replay_of())
+    lagged = jax.tree.map(lambda old, new: 0.995 * old + 0.005 * new, state.target, after.networks.critic)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.target, lagged)
+    # Adam moves every weight that has a gradient by the learning rate in its first step.
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), state.networks, after.networks)
+    unused = moved.actor.readout.log_std
+    assert unused == 0.0, "the width of exploration comes from the memory"
+    assert all(step == pytest.approx(5e-4, rel=0.05) for step in jax.tree.leaves(moved) if step > 0.0)
+    assert sum(step == 0.0 for step in jax.tree.leaves(moved)) == 1
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_dark_observations_stay_dark_and_say_so():
+    stats = state_of().observation_stats
+    observation = jnp.array([[1.6, -0.2, 0.3], [0.0, 0.0, 0.0]])
+    before = jnp.array([[0.5, -0.5], [0.25, 1.0]])
+    inputs = sac_inputs(stats, CLIP, observation, before, jnp.array([True, False]))
+    np.testing.assert_allclose(inputs[0], [1.5 / np.sqrt(1.5), 0.0, 0.0, 1.0, 0.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(inputs[1], [0.0, 0.0, 0.0, 0.0, 0.25, 1.0])
+
+
+def test_windows_are_drawn_from_the_replay():
+    replay = replay_of()
+    assert sample(replay, jax.random.key(0), ROWS, WINDOWS).rows.reward.shape == (ROWS, WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps_per_update": 0}, "steps_per_update is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"target_rate": 0.0}, "target_rate is 0.0"),
+        ({"costate_coef": -1.0}, "costate_coef is -1.0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        SACConfig(**settings)
