@@ -194,8 +194,7 @@ def _advance(
     action = decision.control.sample(exploration.noise)
     env_state, after = env.step(state.env_state, clip_action(env, action), exploration.env_keys)
 
-    episode_return = jnp.where(now.is_first, 0.0, state.episode_return) + after.reward
-    episode_length = jnp.where(now.is_first, 0, state.episode_length) + 1
+    episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
     discounted_return = discount * jnp.where(now.is_first, 0.0, state.discounted_return) + after.reward
     row = Trajectory(
         observation=now.observation,
@@ -213,6 +212,13 @@ def _advance(
         discounted_return=discounted_return,
     )
     return RolloutState(env_state, after, decision.hidden, episode_return, episode_length, discounted_return), row
+
+
+def count_step(
+    now: TimeStep, after: TimeStep, episode_return: Float[Array, " B"], episode_length: Int[Array, " B"]
+) -> tuple[Float[Array, " B"], Int[Array, " B"]]:
+    """Return and length of each stream's episode so far, after one more step; both start anew where the episode does."""
+    return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(now.is_first, 0, episode_length) + 1
 
 
 def clip_action(env: AbstractEnv, action: Float[Array, "B A"]) -> Float[Array, "B A"]:

@@ -1,0 +1,71 @@
+"""Environment × actor → rows for the replay: one compiled loop like that of the paper's rollout, without the values that on-policy learning needs."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._types import Array, Bool, Float, Int
+from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.replay import ReplayRows
+from costate.rollout import Exploration, count_step
+from costate.running_stats import RunningStats
+from costate.sac_networks import RecurrentActor, act_once, sac_inputs
+
+
+class SACRolloutState(eqx.Module):
+    """Where every stream stands between two iterations."""
+
+    env_state: EnvState
+    timestep: TimeStep
+    hidden: Float[Array, "*N B H"]
+    before: Float[Array, "*N B A"]
+    """The control before the observation."""
+    episode_return: Float[Array, "*N B"]
+    episode_length: Int[Array, "*N B"]
+
+
+class Episodes(NamedTuple):
+    """How episodes went, row by row."""
+
+    ends: Bool[Array, "T B"]
+    episode_return: Float[Array, "T B"]
+    episode_length: Int[Array, "T B"]
+
+
+def roll_sac(
+    env: AbstractEnv,
+    observation_clip: float | None,
+    actor: RecurrentActor,
+    stats: RunningStats,
+    warming_up: Bool[Array, ""],
+    state: SACRolloutState,
+    exploration: Exploration,
+) -> tuple[SACRolloutState, ReplayRows, Episodes]:
+    """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up."""
+
+    def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
+        seen = state.timestep
+        inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
+        policy, hidden = act_once(actor, inputs, state.hidden, seen.is_first)
+        action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
+        env_state, after = env.step(state.env_state, scale_control(env, action), now.env_keys)
+        episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
+        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last)
+        following = SACRolloutState(env_state, after, hidden, action, episode_return, episode_length)
+        return following, (row, Episodes(after.is_last, episode_return, episode_length))
+
+    state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
+    return state, rows, episodes
+
+
+def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
+    """Uniform numbers in (−1, 1) from standard normal ones: 2Φ(ε) − 1."""
+    return jax.scipy.special.erf(noise / jnp.sqrt(2.0))
+
+
+def scale_control(env: AbstractEnv, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
+    """From (−1, 1) to the bounds of the actuators."""
+    low, high = (jnp.broadcast_to(bound, control.shape) for bound in (env.action_low, env.action_high))
+    return low + 0.5 * (control + 1.0) * (high - low)

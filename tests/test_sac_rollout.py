@@ -1,0 +1,66 @@
+"""The rollout of soft actor-critic, in worlds whose every step is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from costate.envs.analytic import AnalyticEnv
+from costate.envs.probes import DelayedReward, EndlessReward
+from costate.policy import PolicyConfig
+from costate.rollout import RolloutConfig, explore
+from costate.running_stats import empty_stats
+from costate.sac_networks import act_once, build_actor, sac_inputs
+from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
+
+
+def rolled(world, steps: int, warming_up: bool, batch: int = 3):
+    env = AnalyticEnv(world, batch)
+    actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
+    env_state, timestep = env.reset(jax.random.key(1))
+    zeros = jnp.zeros(batch)
+    state = SACRolloutState(env_state, timestep, jnp.zeros((batch, 4)), jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
+    exploration = explore(env, RolloutConfig(batch, steps), jax.random.key(2))
+    stats = empty_stats((env.observation_size,))
+    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, stats, jnp.asarray(warming_up), state, exploration))
+    return env, actor, stats, exploration, program(state, exploration)
+
+
+def test_rows_are_those_of_a_loop_over_single_steps():
+    env, actor, stats, exploration, (_, rows, _) = rolled(DelayedReward(), 9, warming_up=False)
+    env_state, now = env.reset(jax.random.key(1))
+    hidden, before = jnp.zeros((3, 4)), jnp.zeros((3, env.action_size))
+    for t in range(9):
+        np.testing.assert_array_equal(rows.observation[t], now.observation)
+        np.testing.assert_array_equal(rows.is_first[t], now.is_first)
+        np.testing.assert_array_equal(rows.is_last[t], now.is_last)
+        policy, hidden = act_once(actor, sac_inputs(stats, 10.0, now.observation, before, now.is_first), hidden, now.is_first)
+        before = policy.sample(exploration.noise[t])[0]
+        np.testing.assert_allclose(rows.action[t], before, atol=1e-6)
+        env_state, now = env.step(env_state, before, exploration.env_keys[t])
+        np.testing.assert_allclose(rows.reward[t], now.reward, atol=1e-6)
+        np.testing.assert_array_equal(rows.discount[t], now.discount)
+
+
+def test_episodes_are_counted():
+    world = EndlessReward()
+    _, _, _, _, (_, rows, episodes) = rolled(world, 2 * world.episode_steps + 2, warming_up=False)
+    ends = np.flatnonzero(episodes.ends[:, 0])
+    assert ends.tolist() == [world.episode_steps - 1, 2 * world.episode_steps]
+    np.testing.assert_array_equal(episodes.episode_length[ends, 0], world.episode_steps)
+    np.testing.assert_allclose(episodes.episode_return[ends[0], 0], rows.reward[: world.episode_steps, 0].sum(), rtol=1e-6)
+
+
+def test_controls_of_the_warm_up_are_uniform():
+    noise = jax.random.normal(jax.random.key(0), (20_000, 1))
+    assert scipy.stats.kstest(np.asarray(uniform_control(noise))[:, 0], "uniform", args=(-1.0, 2.0)).pvalue > 0.01
+    _, _, _, exploration, (_, rows, _) = rolled(DelayedReward(), 5, warming_up=True)
+    np.testing.assert_allclose(rows.action, uniform_control(exploration.noise), atol=1e-6)
+
+
+def test_controls_reach_the_bounds_of_the_actuators():
+    env = AnalyticEnv(DelayedReward(), 1)
+    env.action_low, env.action_high = np.array([-3.0], np.float32), np.array([1.0], np.float32)
+    found = [float(scale_control(env, jnp.array([[u]]))[0, 0]) for u in (-1.0, 0.0, 1.0)]
+    assert found == pytest.approx([-3.0, -1.0, 1.0])
