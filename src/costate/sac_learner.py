@@ -1,0 +1,108 @@
+"""What soft actor-critic does between two rollouts: remember the new rows, then so many updates, or none while warming up."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Int, Key
+from costate.policy import PolicyConfig
+from costate.replay import Replay, ReplayRows, append, empty_replay
+from costate.rollout import RolloutConfig
+from costate.running_stats import RunningStats, empty_stats, merge
+from costate.sac import Metrics, SACConfig, SACState, initial_sac_state, sac_update
+from costate.sac_rollout import Episodes
+from costate.sharding import ALONE, Shards
+
+
+class SACTrainState(eqx.Module):
+    """Everything that training changes."""
+
+    learner: SACState
+    replay: Replay
+    key: Key[Array, ""]
+    iteration: Int[Array, ""]
+
+
+def check_sac(rollout: RolloutConfig, config: SACConfig) -> None:
+    """Raise unless updates and replay fit to the rollout."""
+    steps = rollout.steps_per_iteration
+    if steps % config.steps_per_update:
+        raise ConfigError(
+            f"An iteration of {steps} steps ({rollout.environments} environments × {rollout.rollout_length}) has no whole number of updates at one "
+            f"for every {config.steps_per_update}. Use a divisor of {steps} for steps_per_update."
+        )
+    rows = config.replay.rows(rollout.environments)
+    if rows < rollout.rollout_length:
+        raise ConfigError(
+            f"A replay of {config.replay.capacity} steps keeps {rows} rows of each environment, fewer than the {rollout.rollout_length} that one "
+            f"iteration adds. Use a capacity of at least {rollout.rollout_length * rollout.environments}."
+        )
+
+
+def fresh_sac(
+    config: SACConfig, policy: PolicyConfig, rollout: RolloutConfig, key: Key[Array, ""], observation_size: int, action_size: int
+) -> SACTrainState:
+    """Training before its first iteration."""
+    key_networks, key_training = jax.random.split(key)
+    learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size)
+    rows = config.replay.rows(rollout.environments)
+    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage)
+    return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
+
+
+def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether an iteration, counted from 0, still does random controls; then also nothing is learnt from it."""
+    windows_fit = config.replay.window
+    rows = iteration * rollout.rollout_length
+    return (rows * rollout.environments < config.warmup_steps) | (rows < windows_fit)
+
+
+def observation_statistics(stats: RunningStats, rows: ReplayRows) -> RunningStats:
+    """The statistics with what these rows show; dark observations show nothing."""
+    return merge(stats, rows.observation, jnp.any(rows.observation != 0.0, axis=-1))
+
+
+def learn(
+    config: SACConfig,
+    rollout: RolloutConfig,
+    state: SACTrainState,
+    key: Key[Array, ""],
+    rows: ReplayRows,
+    episodes: Episodes,
+    shards: Shards = ALONE,
+) -> tuple[SACTrainState, Metrics]:
+    """Everything between two rollouts of one seed."""
+    replay = append(state.replay, rows)
+    updates = rollout.steps_per_iteration // config.steps_per_update
+    keys = jax.random.split(key, updates)
+    one = functools.partial(sac_update, config, rollout.observation_clip)
+
+    def improve(learner: SACState) -> tuple[SACState, Metrics]:
+        learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, keys)
+        return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
+
+    def watch(learner: SACState) -> tuple[SACState, Metrics]:
+        # Frozen once learning starts: what networks were trained to read must not change its meaning.
+        stats = observation_statistics(learner.observation_stats, rows)
+        nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1])
+        return SACState(learner.networks, learner.target, learner.optimiser, stats), nothing
+
+    learner, metrics = jax.lax.cond(warming_up(config, rollout, state.iteration), watch, improve, state.learner)
+    return SACTrainState(learner, replay, state.key, state.iteration + 1), metrics | episode_metrics(episodes)
+
+
+def episode_metrics(episodes: Episodes) -> Metrics:
+    """Means over the episodes that ended; not a number if none did."""
+    count = episodes.ends.sum()
+
+    def mean(values: Float[Array, "T B"]) -> Float[Array, ""]:
+        return jnp.where(episodes.ends, values, 0.0).sum() / count
+
+    return {
+        "training/episode_reward": mean(episodes.episode_return),
+        "training/episode_length": mean(episodes.episode_length.astype(jnp.float32)),
+        "training/episodes": count.astype(jnp.float32),
+    }
