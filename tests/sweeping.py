@@ -19,8 +19,8 @@ ppo.minibatches = 1
 dropouts = [0.5]
 episodes = 4
 """
-# Forty iterations: long enough to be struck in the middle.
-STEPS = 160_000
+# Thirty iterations: long enough to be struck in the middle.
+STEPS = 120_000
 
 
 def small_spec(steps: int = STEPS) -> SweepSpec:

@@ -10,7 +10,6 @@ import pytest
 
 from costate._errors import ConfigError
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
-from costate.envs.probes import TargetAction
 from costate.policy import PolicyConfig
 from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig, explore
@@ -49,8 +48,11 @@ class Regulator(AbstractWorld):
         return after, 1.0 - after**2, jnp.zeros((), bool)
 
 
-def trained(world: AbstractWorld, config: SACConfig, iterations: int) -> tuple[AnalyticEnv, SACTrainState, list[dict]]:
-    env = AnalyticEnv(world, ROLLOUT.environments)
+@functools.cache
+def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], list[dict]]:
+    """The regulator's states before training and after every iteration, and what was logged."""
+    config = dataclasses.replace(CONFIG, costate_coef=costate_coef)
+    env = AnalyticEnv(Regulator(), ROLLOUT.environments)
     state = fresh_sac(config, PolicyConfig(16), ROLLOUT, jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     batch, zeros = ROLLOUT.environments, jnp.zeros(ROLLOUT.environments)
@@ -66,21 +68,17 @@ def trained(world: AbstractWorld, config: SACConfig, iterations: int) -> tuple[A
         state, metrics = learn(config, ROLLOUT, state, key_learn, rows, episodes)
         return state, rolling, metrics
 
-    history = []
+    states, history = [state], []
     for key in jax.random.split(jax.random.key(2), iterations):
         state, rolling, metrics = iterate(state, rolling, key)
+        states.append(state)
         history.append({name: float(value) for name, value in metrics.items()})
-    return env, state, history
-
-
-@functools.cache
-def regulated():
-    return trained(Regulator(), CONFIG, 120)
+    return states, history
 
 
 def test_a_linear_regulator_finds_its_best_control_and_its_value():
-    env, state, history = regulated()
-    learner = state.learner
+    states, history = trained(0.05, 120)
+    learner = states[-1].learner
     x = jnp.linspace(-0.8, 0.8, 9)[:, None]
     inputs = sac_inputs(learner.observation_stats, 10.0, x, jnp.zeros((9, 1)), jnp.ones(9, bool))
     policy, _ = act_once(learner.networks.actor, inputs, jnp.zeros((9, 16)), jnp.ones(9, bool))
@@ -89,31 +87,31 @@ def test_a_linear_regulator_finds_its_best_control_and_its_value():
     # 1 a step for ever: 1/(1 − γ) = 10, less what the noise of exploration costs. That the time limit is no end is why it is not less.
     assert history[-1]["losses/q"] == pytest.approx(10.0, rel=0.12)
     # All episodes end by the time limit, with almost all of the reward.
-    assert history[-1]["training/episode_reward"] > 0.95 * env.episode_steps
+    assert history[-1]["training/episode_reward"] > 0.95 * Regulator.episode_steps
 
 
-def test_the_hidden_state_aligns_with_the_co_state_only_if_asked():
-    _, _, asked = regulated()
-    _, _, plain = trained(Regulator(), dataclasses.replace(CONFIG, costate_coef=0.0), 60)
-    assert asked[-1]["losses/costate"] < 0.5
-    assert plain[-1]["losses/costate"] > 0.7
+def test_the_hidden_state_aligns_with_the_co_state():
+    assert trained(0.05, 120)[1][-1]["losses/costate"] < 0.5
+
+
+@pytest.mark.slow
+def test_without_the_loss_it_does_not():
+    assert trained(0.0, 60)[1][-1]["losses/costate"] > 0.7
 
 
 def test_while_warming_up_nothing_is_learnt_and_then_statistics_are_frozen():
-    _, early, history = trained(TargetAction(), CONFIG, 2)
+    states, history = trained(0.05, 120)
     # 512 steps of warm-up are two iterations of 256.
-    assert [np.isnan(row["losses/value"]) for row in history] == [True, True]
-    assert early.learner.observation_stats.count == 512
-    _, later, history = trained(TargetAction(), CONFIG, 4)
-    assert [np.isnan(row["losses/value"]) for row in history] == [True, True, False, False]
-    jax.tree.map(np.testing.assert_array_equal, later.learner.observation_stats, early.learner.observation_stats)
+    assert [np.isnan(row["losses/value"]) for row in history[:4]] == [True, True, False, False]
+    jax.tree.map(np.testing.assert_array_equal, states[0].learner.networks, states[2].learner.networks)
+    assert states[2].learner.observation_stats.count == 512
+    jax.tree.map(np.testing.assert_array_equal, states[2].learner.observation_stats, states[-1].learner.observation_stats)
 
 
 def test_memory_does_not_grow():
-    _, few, _ = trained(TargetAction(), CONFIG, 2)
-    _, many, _ = trained(TargetAction(), CONFIG, 40)
-    assert int(many.replay.written) == 40 * 32 > many.replay.capacity
-    assert jax.tree.map(jnp.shape, few) == jax.tree.map(jnp.shape, many)
+    states, _ = trained(0.05, 120)
+    assert int(states[-1].replay.written) == 120 * 32 > states[-1].replay.capacity
+    assert jax.tree.map(jnp.shape, states[0]) == jax.tree.map(jnp.shape, states[-1])
 
 
 @pytest.mark.parametrize(
