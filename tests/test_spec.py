@@ -117,7 +117,7 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + '[overrides]\ntask = "WalkerRun"', "overrides sets 'task', but tasks and seeds"),
         (GOOD + "[grid]\nseed = [1, 2]", "grid sets 'seed', but tasks and seeds"),
         (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
-        (GOOD + "[evaluation]\ndropouts = [2.0]", "probabilities lie between 0 and 1"),
+        (GOOD + "[evaluation]\ndropouts = [2.0]", "different numbers between 0 and 1"),
         ('tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }', "are the same config"),
         ('tasks = ["CheetahRun"]\n[variants]\na = 3', "variants.a is 3"),
     ],

@@ -1,10 +1,12 @@
 """Files that are either whole or absent: written under a temporary name, flushed to disk, then renamed."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from costate._errors import StorageError
 
@@ -55,6 +57,19 @@ def explained_errors(path: pathlib.Path) -> Iterator[None]:
 def _free_space(path: pathlib.Path) -> str:
     existing = next((parent for parent in path.absolute().parents if parent.exists()), None)
     return f" {shutil.disk_usage(existing).free // 2**20} MiB are free there." if existing else ""
+
+
+def try_lock(path: pathlib.Path) -> IO[str] | None:
+    """Lock a file against other processes; None if one of them has it. The lock goes with the returned file, or with the process, however it ends."""
+    with explained_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path, "a+")  # noqa: SIM115  (held by the caller)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 def remove(path: pathlib.Path) -> None:

@@ -12,8 +12,9 @@ Item = TypeVar("Item")
 class Registry(Generic[Item]):
     """Items of one kind under unique names; registering is all that a new one needs to appear in ``--help`` and in the tests."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, listed_by: str = "") -> None:
         self.kind = kind
+        self._listing = f", listed by `{listed_by}`" if listed_by else ""
         self._items: dict[str, Item] = {}
 
     def add(self, name: str, item: Item) -> Item:
@@ -28,7 +29,7 @@ class Registry(Generic[Item]):
 
     def __getitem__(self, name: str) -> Item:
         if name not in self._items:
-            raise ConfigError(f"Unknown {self.kind} {name!r}. {nearest(name, self.names())}")
+            raise ConfigError(f"Unknown {self.kind} {name!r}. {nearest(name, self.names(), self._listing)}")
         return self._items[name]
 
     def __contains__(self, name: str) -> bool:
@@ -48,10 +49,10 @@ class Registry(Generic[Item]):
         raise ConfigError(f"{item!r} is not a registered {self.kind}. Registered: {', '.join(self._items)}.")
 
 
-def nearest(name: str, names: tuple[str, ...]) -> str:
+def nearest(name: str, names: tuple[str, ...], listing: str = "") -> str:
     """A sentence for an unknown name: the closest ones if any is close, and all of them if they are few."""
     by_lower = {known.lower(): known for known in names}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
-    known = ", ".join(names) if len(names) <= 20 else f"{len(names)} names, too many to list here"
+    known = ", ".join(names) if len(names) <= 20 else f"{len(names)} names{listing}"
     return f"{hint}Known: {known}."

@@ -69,6 +69,17 @@ def folders(directory: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in directory.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
+def steps_of(folder: pathlib.Path) -> int:
+    """Environment steps at which a checkpoint was taken."""
+    return int(folder.name.removeprefix("step_"))
+
+
+def newest_steps(directory: pathlib.Path) -> int:
+    """Environment steps of the newest checkpoint in ``directory``; 0 if there is none, as before training."""
+    saved = folders(directory)
+    return steps_of(saved[-1]) if saved else 0
+
+
 def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Checkpoint, State]:
     """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file."""
     record = _read_record(folder / RECORD_FILE)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from costate._errors import ConfigError, CostateError
 from costate._registry import nearest
+from costate.interrupts import INTERRUPTED
 
-# What a shell reports for a program that Ctrl-C ended, and for one whose reader went away.
-INTERRUPTED = 130
+# What a shell reports for a program whose reader went away.
 BROKEN_PIPE = 141
 
 COMMANDS = {

@@ -62,6 +62,11 @@ class RunConfig:
         return self.total_steps // self.rollout.steps_per_iteration
 
     @property
+    def final_steps(self) -> int:
+        """Environment steps after the last of them."""
+        return self.iterations * self.rollout.steps_per_iteration
+
+    @property
     def cycle(self) -> int:
         """Iterations between two moments at which every environment starts afresh: as many as it takes to see a whole episode.
 

@@ -16,7 +16,7 @@ import numpy as np
 from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._types import Array, Float, Key
-from costate.checkpoint import Checkpoint, folders, load, load_latest
+from costate.checkpoint import Checkpoint, folders, load, load_latest, newest_steps, steps_of
 from costate.config import check_seed
 from costate.cores import initial_hidden
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
@@ -136,7 +136,7 @@ def _load(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Chec
     template = state_template(run.config)
     if step is None:
         return load_latest(run.checkpoints, run.config, template, warn)
-    available = {int(folder.name.removeprefix("step_")): folder for folder in folders(run.checkpoints)}
+    available = {steps_of(folder): folder for folder in folders(run.checkpoints)}
     if step not in available:
         raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
     return load(available[step], run.config, template)
@@ -159,8 +159,7 @@ def _file(run: Run, env_steps: int, dropout: float, episodes: int, seed: int) ->
 
 def find_evaluation(run: Run, dropout: float, episodes: int, seed: int = 0) -> Evaluation | None:
     """The evaluation of the newest checkpoint that was made with these settings; None if there is none, or none that can be read."""
-    saved = folders(run.checkpoints)
-    return read_evaluation(_file(run, int(saved[-1].name.removeprefix("step_")), dropout, episodes, seed)) if saved else None
+    return read_evaluation(_file(run, newest_steps(run.checkpoints), dropout, episodes, seed))
 
 
 def read_evaluation(path: pathlib.Path) -> Evaluation | None:

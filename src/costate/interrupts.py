@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+INTERRUPTED = 130
+"""What a shell reports for a program that Ctrl-C ended."""
 NOTICE = b"\nStopping: finishing what is under way, then saving (Ctrl-C again to stop at once) ...\n"
 
 

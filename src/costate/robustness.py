@@ -79,7 +79,7 @@ def table(degradations: Sequence[Degradation]) -> str:
 def _steps(degradation: Degradation) -> str:
     """Training steps of the checkpoint, with a mark if the run has not used up its budget."""
     config, steps = degradation.run.config, degradation.evaluations[0].env_steps
-    return f"{steps:,}" if steps == config.iterations * config.rollout.steps_per_iteration else f"{steps:,} (unfinished)"
+    return f"{steps:,}" if steps == config.final_steps else f"{steps:,} (unfinished)"
 
 
 def to_json(degradations: Sequence[Degradation]) -> list[dict[str, object]]:

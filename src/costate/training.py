@@ -139,11 +139,10 @@ def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
     """One line that says what will run."""
     core = CORES.name_of(type(config.policy.core))
     prefix = "NC-" if config.ppo.costate_coef > 0.0 else ""
-    steps = config.iterations * config.rollout.steps_per_iteration
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
-        f"{prefix}{core.upper()} on {config.task}: {steps:,} steps ({config.iterations} iterations), {config.sensors.dropout:.0%} blackout, "
-        f"c₃ = {config.ppo.costate_coef:g}, {which}"
+        f"{prefix}{core.upper()} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
+        f"{config.sensors.dropout:.0%} blackout, c₃ = {config.ppo.costate_coef:g}, {which}"
     )
 
 
@@ -295,7 +294,7 @@ def _iterate(
         seconds += rows[0]["time/collect"] + rows[0]["time/update"]
         left = seconds / (position.iteration - first) * (config.iterations - position.iteration)
         try:
-            reporter.progress(Progression(_mean_row(rows), config.iterations * config.rollout.steps_per_iteration, left))
+            reporter.progress(Progression(_mean_row(rows), config.final_steps, left))
         except OSError:
             # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
             stop.ask()

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from costate._errors import CheckpointError, CostateError, RunDirectoryError
-from costate._files import write_atomically
+from costate._files import explained_errors, write_atomically
 from costate.config import variant_name
 from costate.robustness import GRID, Degradation, check_grid
 from costate.run_directory import CONFIG_FILE, Run, open_run
@@ -53,7 +53,8 @@ def run(arguments: list[str]) -> int:
             say(f"left out: {one.path}: {error}")
     if not found:
         raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
-    where.mkdir(parents=True, exist_ok=True)
+    with explained_errors(where):
+        where.mkdir(parents=True, exist_ok=True)
     write_atomically(where / "robustness.json", json.dumps({"format": 1, "runs": to_json(found)}, indent=1).encode())
     labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
     write_atomically(where / "robustness.png", draw_degradation([(label, d.dropouts, d.means) for label, d in zip(labels, found, strict=True)]))

@@ -13,13 +13,12 @@ from costate._errors import ConfigError
 from costate._files import explained_errors
 from costate.experiments.schedule import AbstractBackend, run_jobs
 from costate.experiments.spec import SweepSpec, load_spec
-from costate.experiments.sweep import Standing, Status, jobs_left, locked, open_sweep, standing
+from costate.experiments.sweep import Status, jobs_left, locked, open_sweep, standing
 from costate.experiments.watch import AbstractWatch, watch_for_stdout
 from costate.experiments.work import Job
-from costate.interrupts import stop_requests
+from costate.interrupts import INTERRUPTED, stop_requests
 from costate.wandb_log import load_wandb
 
-INTERRUPTED = 130
 # Seconds between two looks at the folders of the runs that are at work.
 REFRESH = 1.0
 
@@ -115,7 +114,8 @@ def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
     for s in failed:
         print(f"failed: {s.planned.label} ({folder / s.planned.folder}): {s.error}")
     if not finished:
-        print(f"stopped and saved; continue with the same command: {_count(standings, Status.FINISHED)} of {len(standings)} runs are finished")
+        done = sum(s.status is Status.FINISHED for s in standings)
+        print(f"stopped and saved; continue with the same command: {done} of {len(standings)} runs are finished")
         return INTERRUPTED
     if failed:
         print(f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again")
@@ -127,7 +127,3 @@ def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
         return 1
     print(f"done: {len(standings)} runs in {folder}; see them with: costate report {folder}")
     return 0
-
-
-def _count(standings: Sequence[Standing], status: Status) -> int:
-    return sum(s.status is status for s in standings)

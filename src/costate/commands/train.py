@@ -13,14 +13,12 @@ from costate.config import PRESETS, PresetName, RunConfig, differing_fields, pre
 from costate.cores import CORES
 from costate.envs.sensors import BlackoutConfig
 from costate.envs.tasks import TASKS
+from costate.interrupts import INTERRUPTED
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, open_run, runs_in
-
-# What a shell reports for a program that Ctrl-C ended.
-INTERRUPTED = 130
 
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())

@@ -45,7 +45,7 @@ class Task:
         return sum(size for _, size in self.observation)
 
 
-TASKS: Registry[Task] = Registry("task")
+TASKS: Registry[Task] = Registry("task", listed_by="costate tasks")
 
 PAPER_TASKS = ("CartpoleSwingup", "BallInCup", "FingerTurnHard", "FishSwim", "WalkerStand", "WalkerWalk", "WalkerRun", "CheetahRun")
 

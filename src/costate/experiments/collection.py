@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from costate._errors import CostateError, RunDirectoryError
-from costate.checkpoint import folders
+from costate.checkpoint import newest_steps
 from costate.config import RunConfig, config_hash, variant_name
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import Evaluation, read_evaluation
@@ -160,12 +160,10 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
         if not rows:
             return "it has no metrics: training had not finished an iteration"
         config = run.config
-        saved = folders(run.checkpoints)
-        newest = int(saved[-1].name.removeprefix("step_")) if saved else 0
+        newest = newest_steps(run.checkpoints)
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
         variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), variant_name(config))
-        total = config.iterations * config.rollout.steps_per_iteration
-        return Entry(run, variant, rows, evaluations, newest == total, read_failure(path.parent, path.name)), problems
+        return Entry(run, variant, rows, evaluations, newest == config.final_steps, read_failure(path.parent, path.name)), problems
     except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
         return str(error) or type(error).__name__
 

@@ -59,7 +59,7 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
 
 def box_plots(collection: Collection, dropout: float) -> Figure:
     """Returns of all evaluation episodes of all seeds, one panel for each task."""
-    return _by_task(collection, lambda axes, task: boxes(axes, collection, task, dropout), "episode return", steps=False)
+    return _by_task(collection, lambda axes, task: boxes(axes, collection, task, dropout), "episode return")
 
 
 def robustness_curves(collection: Collection) -> Figure:
@@ -74,7 +74,7 @@ def robustness_curves(collection: Collection) -> Figure:
         axes.set_xlabel("blackout probability")
         axes.set_ylim(bottom=0.0)
 
-    return _by_task(collection, draw, "episode return", steps=False)
+    return _by_task(collection, draw, "episode return")
 
 
 def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Figure:
@@ -131,7 +131,7 @@ def to_png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, *, steps: bool = True) -> Figure:
+def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str) -> Figure:
     """A grid with one panel for each task and one legend for all."""
     count = len(collection.tasks)
     columns = min(COLUMNS, count)
@@ -186,5 +186,6 @@ def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: s
 def _tidy(axes: Any) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(6)) if len(axes.get_xticks()) else None
+    if len(axes.get_xticks()):
+        axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.tick_params(labelsize=8)

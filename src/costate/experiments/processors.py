@@ -1,11 +1,12 @@
 """Processor cores for processes that run side by side: each claims its own, so that two runs never share one while another idles."""
 
-import contextlib
-import fcntl
 import os
 import pathlib
 import tempfile
 from typing import IO
+
+from costate._errors import StorageError
+from costate._files import try_lock
 
 
 class Claim:
@@ -22,11 +23,15 @@ class Claim:
 
 def claim_cores(count: int) -> Claim | None:
     """``count`` cores that no other process has claimed; None if there are not so many."""
+    folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
     taken: list[tuple[int, IO[str]]] = []
     for core in sorted(os.sched_getaffinity(0)):
         if len(taken) == count:
             break
-        lock = _try_lock(core)
+        try:
+            lock = try_lock(folder / str(core))
+        except StorageError:  # without claims, workers run on any core: slower, not wrong
+            return None
         if lock is not None:
             taken.append((core, lock))
     claim = Claim(tuple(core for core, _ in taken), tuple(lock for _, lock in taken))
@@ -34,16 +39,3 @@ def claim_cores(count: int) -> Claim | None:
         claim.release()
         return None
     return claim
-
-
-def _try_lock(core: int) -> IO[str] | None:
-    folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = open(folder / str(core), "w")  # noqa: SIM115  (held until the process ends)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except OSError:
-            lock.close()
-    return None

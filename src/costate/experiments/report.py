@@ -15,9 +15,9 @@ import numpy as np
 from costate._files import explained_errors, write_atomically
 from costate.config import config_hash, to_json
 from costate.experiments import figures
-from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, read_collection
+from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection, Entry, read_collection
 from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
-from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements
+from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
 
 FOLDER = "report"
 PAGE = "index.html"
@@ -128,7 +128,7 @@ def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
             for metric in (RETURN, COSTATE):
                 curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
                 if curves:
-                    band = mean_band(curves, 30)
+                    band = mean_band(curves, WINDOW)
                     picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
                     record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
                     spread = band.high - band.centre
@@ -260,16 +260,12 @@ def _area_table(collection: Collection) -> str:
         for variant in collection.variants:
             values = areas(collection, task, variant)
             if len(values):
-                means = [_mean_at(collection, task, variant, dropout) for dropout in collection.dropouts]
+                evaluated = [entry for entry in collection.finished(task, variant) if entry.evaluations]
+                means = np.mean([means_at(entry, collection.dropouts) for entry in evaluated], axis=0)
                 spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
                 rows.append([task, variant, *(f"{value:.1f}" for value in means), f"{values.mean():.1f}{spread}"])
     columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
     return _table(columns, rows, left=2) if rows else ""
-
-
-def _mean_at(collection: Collection, task: str, variant: str, dropout: float) -> float:
-    found = [entry.evaluation(dropout) for entry in collection.finished(task, variant)]
-    return float(np.mean([evaluation.mean for evaluation in found if evaluation is not None]))
 
 
 def _runs(collection: Collection, measure: Measure) -> str:
@@ -279,7 +275,7 @@ def _runs(collection: Collection, measure: Measure) -> str:
         machine = entry.run.read_machine()
         document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
         detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{_text(json.dumps(document, indent=1))}</pre></details>"
-        share = entry.env_steps / (entry.config.iterations * entry.config.rollout.steps_per_iteration)
+        share = entry.env_steps / entry.config.final_steps
         numbers = [f"{entry.env_steps:,}", f"{share:.0%}", f"{score:.1f}" if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
         rows.append([detail, _text(entry.config.task), _text(entry.variant), str(entry.config.seed), *numbers])
     columns = ["config and versions", "task", "variant", "seed", "steps", "of budget", "final score", "hours"]

@@ -13,6 +13,7 @@ from costate._errors import ConfigError
 from costate._registry import nearest
 from costate.config import PRESETS, RunConfig, config_hash, preset, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
+from costate.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
 """Stands for the paper's eight tasks."""
@@ -51,9 +52,8 @@ class EvaluationPlan:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ConfigError(f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100.")
-        wrong = [p for p in self.dropouts if not 0.0 <= p <= 1.0]
-        if wrong:
-            raise ConfigError(f"evaluation.dropouts holds {wrong}, but probabilities lie between 0 and 1.")
+        if self.dropouts:
+            check_grid(self.dropouts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
     return variants
 
 
-def _part(kind: type, table: dict[str, Any], key: str, problems: "_Problems") -> Any:
+def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> Any:
     """A dataclass from the table ``key``; entries that it does not have, or of another type, are errors."""
     data = table.get(key, {})
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -270,21 +270,30 @@ def _plan(
 def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:
     """Say which overridden fields no config has, or are given elsewhere in a spec; true if there are any."""
     everything = to_json(preset("nc-gru", PAPER_TASKS[0]))
-    found = False
-    for where, overrides in sources.items():
-        for path, _ in _leaves({name: value for name, value in overrides.items() if name != "preset"}, ()):
-            inside: Any = everything
-            for depth, name in enumerate(path):
-                if path == ("task",) or path == ("seed",):
-                    problems.add(f"{where} sets {name!r}, but tasks and seeds are given by the keys of those names.")
-                elif isinstance(inside, dict) and name not in inside and path[:depth] not in (("policy", "core"), ("policy", "readout")):
-                    problems.add(f"{where} has the unknown field {'.'.join(path)!r}. {nearest(name, tuple(inside))}")
-                else:
-                    inside = inside.get(name) if isinstance(inside, dict) else None
-                    continue
-                found = True
-                break
-    return found
+    found = [
+        f"{where} {wrong}"
+        for where, overrides in sources.items()
+        for path, _ in _leaves({name: value for name, value in overrides.items() if name != "preset"}, ())
+        if (wrong := _wrong_field(path, everything)) is not None
+    ]
+    for text in found:
+        problems.add(text)
+    return bool(found)
+
+
+def _wrong_field(path: tuple[str, ...], everything: dict[str, Any]) -> str | None:
+    """What is wrong with overriding the field at ``path``; None if nothing is."""
+    if path in (("task",), ("seed",)):
+        return f"sets {path[0]!r}, but tasks and seeds are given by the keys of those names."
+    inside: Any = everything
+    for name in path:
+        # A core or readout of another name has fields of its own, which are checked when it is built.
+        if not isinstance(inside, dict) or "name" in inside:
+            return None
+        if name not in inside:
+            return f"has the unknown field {'.'.join(path)!r}. {nearest(name, tuple(inside))}"
+        inside = inside[name]
+    return None
 
 
 def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import fcntl
 import json
 import os
 import pathlib
@@ -12,8 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from costate._errors import RunDirectoryError
-from costate._files import explained_errors, remove, write_atomically
-from costate.checkpoint import folders
+from costate._files import explained_errors, remove, try_lock, write_atomically
+from costate.checkpoint import newest_steps
 from costate.config import RunConfig, to_json
 from costate.evaluation import find_evaluation
 from costate.experiments.spec import PlannedRun, SweepSpec
@@ -51,11 +50,11 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     """Read how far a run is from its folder alone, so that it does not matter who trains it, or where."""
     config = planned.config
     run = Run(folder / planned.folder, config)
-    total = config.iterations * config.rollout.steps_per_iteration
+    total = config.final_steps
     rows = _last_rows(run.metrics)
     row = rows[-1] if rows else {}
     speeds = [row["training/sps"] for row in rows if "training/sps" in row]
-    steps, trained = int(row.get("env_steps", 0)), (run.checkpoints / f"step_{total:012d}").is_dir()
+    steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) == total
     evaluated = all(find_evaluation(run, dropout, spec.evaluation.episodes) is not None for dropout in spec.evaluation.dropouts)
     error = read_failure(folder, planned.folder)
     if running:
@@ -75,7 +74,7 @@ def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str |
     for group in groups(spec, together):
         left = [planned for planned in group if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)]
         # A group goes on together only if all of it stands at the same point; otherwise each goes on from its own.
-        united = len(left) == len(group) and len({_newest(folder, planned) for planned in group}) == 1
+        united = len(left) == len(group) and len({newest_steps(folder / planned.folder / "checkpoints") for planned in group}) == 1
         jobs += [_job(folder, spec, part, wandb) for part in ([left] if united else [[planned] for planned in left])]
     return jobs
 
@@ -89,12 +88,6 @@ def groups(spec: SweepSpec, together: int) -> list[list[PlannedRun]]:
     for planned in spec.runs:
         cells.setdefault(dataclasses.replace(planned.config, seed=0), []).append(planned)
     return [cell[start : start + together] for cell in cells.values() for start in range(0, len(cell), together)]
-
-
-def _newest(folder: pathlib.Path, planned: PlannedRun) -> str | None:
-    """The checkpoint that a run would continue from; None if it has not begun."""
-    path = folder / planned.folder
-    return folders(path / "checkpoints")[-1].name if has_begun(path) else None
 
 
 def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun], wandb: str | None) -> Job:
@@ -148,23 +141,17 @@ def _together_before(folder: pathlib.Path, spec: SweepSpec) -> int | None:
 @contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """While open, no other sweep works in this folder. The lock goes with the process, however that ends."""
-    with explained_errors(folder):
-        lock = open(folder / LOCK, "a+")  # noqa: SIM115  (closed below)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            raise RunDirectoryError(
-                f"Another sweep is at work in {folder} (process {lock.read().strip() or 'unknown'}). Wait for it, stop it with Ctrl-C, or choose "
-                "another folder with --out."
-            ) from error
+    lock = try_lock(folder / LOCK)
+    if lock is None:
+        who = (folder / LOCK).read_text().strip() or "unknown"
+        raise RunDirectoryError(
+            f"Another sweep is at work in {folder} (process {who}). Wait for it, stop it with Ctrl-C, or choose another folder with --out."
+        )
+    with lock:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         yield
-    finally:
-        lock.close()
 
 
 def _last_rows(metrics: pathlib.Path) -> list[dict[str, Any]]:

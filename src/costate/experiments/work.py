@@ -7,7 +7,6 @@ people.
 import contextlib
 import ctypes
 import dataclasses
-import fcntl
 import json
 import os
 import pathlib
@@ -20,11 +19,17 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from costate._errors import ConfigError, CostateError, RunDirectoryError
-from costate._files import explained_errors, remove, write_atomically
+from costate._files import explained_errors, remove, try_lock, write_atomically
+from costate.checkpoint import newest_steps
+from costate.config import from_json
 from costate.experiments.processors import claim_cores
+from costate.interrupts import INTERRUPTED
+from costate.robustness import measure
+from costate.run_directory import CONFIG_FILE, open_run
+from costate.training import resume_together, train_together
 
 # Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
-DONE, FAILED, STOPPED = 0, 3, 130
+DONE, FAILED, STOPPED = 0, 3, INTERRUPTED
 
 FAILURES = "failures"
 LOCKS = "locks"
@@ -80,8 +85,8 @@ def _perform(job: Job) -> int:
     try:
         if not _train(job):
             return STOPPED
-        for path in job.paths:
-            evaluate_missing(path, job.dropouts, job.episodes)
+        for path in job.paths if job.dropouts else ():
+            measure(open_run(path), job.dropouts, job.episodes, 0, print)
     except Exception as error:
         if len(job.runs) > 1:
             # One seed that diverges must not take the others along: each goes on alone, from its own newest checkpoint.
@@ -95,28 +100,17 @@ def _perform(job: Job) -> int:
 @contextlib.contextmanager
 def _held(path: pathlib.Path) -> Iterator[None]:
     """While open, no other worker trains this run; the lock goes with the process, however that ends."""
-    with explained_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + PATIENCE
-    with open(path, "w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise RunDirectoryError(f"Another process is training {path.name}, and no run is trained by two.") from error
-                time.sleep(0.1)
+    while (lock := try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise RunDirectoryError(f"Another process is training {path.name}, and no run is trained by two.")
+        time.sleep(0.1)
+    with lock:
         yield
 
 
 def _train(job: Job) -> bool:
     """True if all runs have used up their budgets."""
-    # Imported here, because they take seconds and the sweep itself needs only the records.
-    from costate.config import from_json
-    from costate.run_directory import open_run
-    from costate.training import resume_together, train_together
-
     configs = [from_json(json.loads(config)) for config in job.configs]
     started = [has_begun(path) for path in job.paths]
     if not all(started):
@@ -133,33 +127,16 @@ def _train(job: Job) -> bool:
 
 def has_begun(path: pathlib.Path) -> bool:
     """Whether a run has anything to continue from; one that died before its first real checkpoint has nothing to lose."""
-    from costate.checkpoint import folders
-    from costate.run_directory import CONFIG_FILE
-
-    saved = folders(path / "checkpoints")
-    return (path / CONFIG_FILE).is_file() and bool(saved) and int(saved[-1].name.removeprefix("step_")) > 0
+    return (path / CONFIG_FILE).is_file() and newest_steps(path / "checkpoints") > 0
 
 
 def _clear(path: pathlib.Path) -> None:
     """Remove what a worker left that was killed while it made or replaced the folder of a run. Anything else is not ours and stays."""
-    from costate.run_directory import CONFIG_FILE
-
     ours = {"machine.json", "metrics.jsonl", "checkpoints", "evaluations", "learning_curve.png"}
     if not path.is_dir() or (path / CONFIG_FILE).is_file():
         return
     if all(child.name in ours or child.name.startswith((".", "events")) for child in path.iterdir()):
         remove(path)
-
-
-def evaluate_missing(path: pathlib.Path, dropouts: Sequence[float], episodes: int) -> None:
-    """Evaluate a run at those blackout probabilities at which its newest checkpoint has not been evaluated yet."""
-    from costate.evaluation import evaluate, find_evaluation
-    from costate.run_directory import open_run
-
-    run = open_run(path)
-    for dropout in dropouts:
-        if find_evaluation(run, dropout, episodes) is None:
-            evaluate(run, dropout=dropout, episodes=episodes)
 
 
 def failure_file(folder: str | pathlib.Path, run: str) -> pathlib.Path:
