@@ -86,16 +86,16 @@ def measure(task: str, settings: dict[str, Any]) -> dict[str, float]:
     layout = learner_layout(config, len(seeds), settings["devices"])
     with contextlib.closing(make_env(task, config.rollout.environments, seeds, config.sensors)) as env:
         states = fresh_states(config, seeds)
-        programs = compile_programs(config, env, states, start_episodes(env, states), layout)
+        programs = compile_programs(config, env, states, start_episodes(config, env, states), layout)
         states = programs.place(states)
         collects: list[float] = []
         updates: list[float] = []
         began = time.perf_counter()
         while len(collects) < MOST_REPEATS and (len(collects) < 2 or time.perf_counter() - began < MOST_SECONDS):
             started = time.perf_counter()
-            _, trajectories, final_values = programs.collect(states, start_episodes(env, states))
+            _, experience = programs.collect(states, start_episodes(config, env, states))
             collected = time.perf_counter()
-            states, _ = jax.block_until_ready(programs.update(states, trajectories, final_values))
+            states, _ = jax.block_until_ready(programs.update(states, experience))
             updates.append(time.perf_counter() - collected)
             collects.append(collected - started)
     forget_uncacheable()

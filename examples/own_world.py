@@ -10,8 +10,8 @@ from costate._types import Array, Bool, Float, Key
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.sensors import BlackoutConfig, BlackoutEnv
 from costate.policy import PolicyConfig, build_policy
-from costate.ppo import PPOConfig, initial_state, iteration_keys, update
-from costate.rollout import RolloutConfig, begin, collect
+from costate.ppo import PPOConfig, initial_state, update
+from costate.rollout import RolloutConfig, begin, collect, iteration_keys
 
 
 class Point(eqx.Module):

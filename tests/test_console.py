@@ -6,7 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
-from costate.console import HEADER, LiveReporter, PlainReporter, Progression, duration, plain_line
+from costate.console import LiveReporter, PlainReporter, Progression, duration, plain_header, plain_line
 
 
 def progression(steps: int = 640_000, episode_return: float = 123.456) -> Progression:
@@ -23,13 +23,13 @@ def progression(steps: int = 640_000, episode_return: float = 123.456) -> Progre
 
 def test_a_plain_line_is_aligned_with_its_header():
     assert plain_line(progression()) == "     640,000    123.5     0.457   0.0123     0.90    12,346  1:02:05"
-    assert len(plain_line(progression())) == len(HEADER)
+    assert len(plain_line(progression())) == len(plain_header(progression().row))
 
 
 def test_a_return_that_does_not_exist_yet_is_a_dash():
     line = plain_line(progression(episode_return=math.nan))
     assert line.split()[1] == "–"
-    assert len(line) == len(HEADER)
+    assert len(line) == len(plain_header(progression().row))
 
 
 def test_plain_lines_come_at_intervals_and_always_at_the_end(capsys):

@@ -20,7 +20,6 @@ from costate.ppo import (
     check_divisible,
     clipped_value_loss,
     initial_state,
-    iteration_keys,
     make_batch,
     make_optimiser,
     surrogate_loss,
@@ -29,7 +28,7 @@ from costate.ppo import (
     update,
 )
 from costate.readouts import Gaussian
-from costate.rollout import RolloutConfig, Trajectory, begin, collect
+from costate.rollout import RolloutConfig, Trajectory, begin, collect, iteration_keys
 from costate.running_stats import empty_stats, merge
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=20)

@@ -10,8 +10,8 @@ import pytest
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, ObservedReward, RememberedCue, TargetAction
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, TrainState, initial_state, iteration_keys, update
-from costate.rollout import RolloutConfig, begin, collect
+from costate.ppo import PPOConfig, TrainState, initial_state, update
+from costate.rollout import RolloutConfig, begin, collect, iteration_keys
 from costate.running_stats import normalise
 
 DISCOUNT = 0.9

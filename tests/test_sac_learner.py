@@ -12,7 +12,7 @@ from costate._errors import ConfigError
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.policy import PolicyConfig
 from costate.replay import ReplayConfig
-from costate.rollout import RolloutConfig, explore
+from costate.rollout import RolloutConfig, explore, iteration_keys
 from costate.sac import SACConfig
 from costate.sac_learner import SACTrainState, check_sac, fresh_sac, learn, warming_up
 from costate.sac_networks import act_once, sac_inputs
@@ -59,18 +59,17 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
     rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
 
     @jax.jit
-    def iterate(state, rolling, key):
-        key_rollout, key_learn = jax.random.split(key)
+    def iterate(state, rolling):
         warm = warming_up(config, ROLLOUT, state.iteration)
-        exploration = explore(env, ROLLOUT, key_rollout)
+        exploration = explore(env, ROLLOUT, iteration_keys(state.key).rollout)
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
         rolling, rows, episodes = roll_sac(env, ROLLOUT.observation_clip, actor, stats, warm, rolling, exploration)
-        state, metrics = learn(config, ROLLOUT, state, key_learn, rows, episodes)
+        state, metrics = learn(config, ROLLOUT, state, rows, episodes)
         return state, rolling, metrics
 
     states, history = [state], []
-    for key in jax.random.split(jax.random.key(2), iterations):
-        state, rolling, metrics = iterate(state, rolling, key)
+    for _ in range(iterations):
+        state, rolling, metrics = iterate(state, rolling)
         states.append(state)
         history.append({name: float(value) for name, value in metrics.items()})
     return states, history

@@ -60,9 +60,9 @@ def test_seeds_share_a_pool_but_see_the_episodes_of_runs_of_their_own(small_conf
     alone = [make_env(small_config.task, batch, (seed,), small_config.sensors) for seed in (3, 7)]
     for _ in range(3):
         states = fresh_states(small_config, (3, 7))
-        both = start_episodes(together, states)
+        both = start_episodes(small_config, together, states)
         for i, env in enumerate(alone):
-            single = start_episodes(env, fresh_states(small_config, ((3, 7)[i],)))
+            single = start_episodes(small_config, env, fresh_states(small_config, ((3, 7)[i],)))
             np.testing.assert_array_equal(both.timestep.observation[i], single.timestep.observation[0])
     for env in (together, *alone):
         env.close()

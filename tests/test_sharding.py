@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from costate._errors import ConfigError
+from costate.algorithms.base import Experience
 from costate.config import preset
 from costate.ppo import PPOConfig
 from costate.programs import fresh_states, learner_layout, lower_update
@@ -85,14 +86,14 @@ def experience(config, seeds):
         episode_length=jnp.full(shape, 20),
         discounted_return=normal(*shape),
     )
-    return trajectory, normal(len(seeds), streams)
+    return Experience((trajectory, normal(len(seeds), streams)), trajectory.is_first)
 
 
 def updated(config, seeds, devices):
     """State and metrics after one update on so many devices."""
     layout = learner_layout(config, len(seeds), devices)
     placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
-    inputs = (fresh_states(config, seeds), *experience(config, seeds))
+    inputs = (fresh_states(config, seeds), experience(config, seeds))
     program = lower_update(config, layout, placement, *inputs).compile()
     state, metrics = program(*jax.device_put(inputs, placement))
     return layout, jax.device_get((state.policy, state.optimiser, metrics))

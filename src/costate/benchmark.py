@@ -75,7 +75,7 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
     cold, warm = measure_starts(task, preset_name) if starts else (None, None)
     with contextlib.closing(make_env(task, config.rollout.environments, numbers, config.sensors)) as env:
         states = fresh_states(config, numbers)
-        rollout_state = start_episodes(env, states)
+        rollout_state = start_episodes(config, env, states)
         started = time.perf_counter()
         programs = compile_programs(config, env, states, rollout_state, layout)
         compiling = time.perf_counter() - started
@@ -109,7 +109,7 @@ def measure_iterations(
     config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
-    engine = _engine_program(config, env, start_episodes(env, states).env_state, len(seeds))
+    engine = _engine_program(config, env, start_episodes(config, env, states).env_state, len(seeds))
     matrix = jnp.ones((MATRIX_SIZE, MATRIX_SIZE))
     product = jax.jit(jnp.matmul)
     raws: list[float] = []
@@ -119,10 +119,10 @@ def measure_iterations(
     _seconds(product, matrix, matrix)
     for _ in range(repeats):
         started = time.perf_counter()
-        rollout_state, trajectories, final_values = programs.collect(states, start_episodes(env, states))
+        rollout_state, experience = programs.collect(states, start_episodes(config, env, states))
         collects.append(time.perf_counter() - started)
         started = time.perf_counter()
-        states, _ = jax.block_until_ready(programs.update(states, trajectories, final_values))
+        states, _ = jax.block_until_ready(programs.update(states, experience))
         updates.append(time.perf_counter() - started)
         raws.append(_seconds(engine, rollout_state.env_state, jax.random.key(0)))
         products.append(min(_seconds(product, matrix, matrix) for _ in range(3)))

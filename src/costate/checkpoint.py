@@ -1,8 +1,10 @@
 """Checkpoints: a pytree of arrays in safetensors with a JSON record beside it, verified by digests and never executed.
 
 A checkpoint is a folder ``step_000000640000`` that holds ``state.safetensors`` and ``checkpoint.json``.
+What an off-policy learner remembers lies beside these folders in ``replay``, because consecutive checkpoints share most of it.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,11 +21,14 @@ import safetensors.numpy
 from costate._errors import CheckpointError, ConfigError
 from costate._files import remove, replace_atomically, write_through
 from costate.config import RunConfig, differing_fields, from_json, to_json
+from costate.replay import Replay
+from costate.replay_store import Chunk, load_rows, remove_unused, save_new_rows
 
 KEPT = 3
 FORMAT = 1
 STATE_FILE = "state.safetensors"
 RECORD_FILE = "checkpoint.json"
+REPLAY_FOLDER = "replay"
 NAME = re.compile(r"step_\d{12}")
 
 State = TypeVar("State")
@@ -39,16 +44,24 @@ class Checkpoint:
     """What the run computes, as JSON, so that a changed config is noticed."""
     restarts: tuple[int, ...]
     """Episodes started so far in each environment, which is what a simulator that cannot be rewound needs to be brought back."""
+    replay: tuple[Chunk, ...] = ()
+    """Files with the experience that the learner remembers."""
 
 
-def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any) -> pathlib.Path:
-    """Write a checkpoint into ``directory`` and drop all but the last three; returns its folder."""
+def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Replay | None = None) -> Checkpoint:
+    """Write a checkpoint into ``directory`` and drop all but the last three.
+
+    Of a ``replay``, which is not part of ``state``, only the rows are written that ``checkpoint.replay``, the chunks of the checkpoint before, do not
+    hold; the returned checkpoint lists them too.
+    """
     tensors = to_tensors(state)
     for name, tensor in tensors.items():
         if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
             raise CheckpointError(
                 f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. The checkpoints before it are kept."
             )
+    if replay is not None:
+        checkpoint = dataclasses.replace(checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay))
     folder = directory / f"step_{checkpoint.env_steps:012d}"
     content = safetensors.numpy.save(tensors)
     record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
@@ -61,7 +74,18 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any) -> pathlib
     replace_atomically(folder, write)
     for old in folders(directory)[:-KEPT]:
         remove(old)
-    return folder
+    if replay is not None:
+        remove_unused(directory / REPLAY_FOLDER, checkpoint.replay + _chunks_in_use(directory))
+    return checkpoint
+
+
+def _chunks_in_use(directory: pathlib.Path) -> tuple[Chunk, ...]:
+    """Those of all checkpoints that can be read; one that cannot be has no use for its chunks."""
+    used: list[Chunk] = []
+    for folder in folders(directory):
+        with contextlib.suppress(CheckpointError):
+            used += _checkpoint_of(_read_record(folder / RECORD_FILE)).replay
+    return tuple(used)
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -80,8 +104,11 @@ def newest_steps(directory: pathlib.Path) -> int:
     return steps_of(saved[-1]) if saved else 0
 
 
-def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Checkpoint, State]:
-    """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file."""
+def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Replay | None = None) -> tuple[Checkpoint, State, Replay | None]:
+    """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file.
+
+    What the learner remembers is read only where it is asked for, by a ``replay`` of the right shape.
+    """
     record = _read_record(folder / RECORD_FILE)
     try:
         # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
@@ -101,15 +128,24 @@ def load(folder: pathlib.Path, config: RunConfig, template: State) -> tuple[Chec
     if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
         raise CheckpointError(f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded.")
     state = from_tensors(template, safetensors.numpy.load(content), folder / STATE_FILE)
-    return Checkpoint(**record | {"restarts": tuple(record["restarts"])}), state
+    checkpoint = _checkpoint_of(record)
+    remembered = None if replay is None else load_rows(folder.parent / REPLAY_FOLDER, checkpoint.replay, replay)
+    return checkpoint, state, remembered
 
 
-def load_latest(directory: pathlib.Path, config: RunConfig, template: State, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+def _checkpoint_of(record: dict[str, Any]) -> Checkpoint:
+    chunks = tuple(Chunk(**chunk) for chunk in record.get("replay", ()))
+    return Checkpoint(record["iteration"], record["env_steps"], record["config"], tuple(record["restarts"]), chunks)
+
+
+def load_latest(
+    directory: pathlib.Path, config: RunConfig, template: State, warn: Callable[[str], None], replay: Replay | None = None
+) -> tuple[Checkpoint, State, Replay | None]:
     """The newest checkpoint that can be read; says through ``warn`` which ones could not."""
     failures = []
     for folder in reversed(folders(directory)):
         try:
-            loaded = load(folder, config, template)
+            loaded = load(folder, config, template, replay)
         except CheckpointError as error:
             failures.append(str(error))
             continue
@@ -166,6 +202,7 @@ def _read_record(path: pathlib.Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
         raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
-    if record.pop("format", None) != FORMAT or record.keys() != known:
+    # Checkpoints of versions without a replay do not mention it.
+    if record.pop("format", None) != FORMAT or record.keys() | {"replay"} != known:
         raise CheckpointError(f"{path} was written by another version of costate, in a form that this one does not read.")
     return record

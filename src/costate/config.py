@@ -17,6 +17,12 @@ from costate.ppo import PPOConfig, check_divisible
 from costate.readouts import READOUTS, ReadoutConfig
 from costate.readouts.linear import TanhReadoutConfig
 from costate.rollout import RolloutConfig
+from costate.sac import SACConfig
+from costate.sac_learner import check_sac
+
+AlgorithmName = Literal["ppo", "sac"]
+# What off-policy learning is given if nothing else is said: within an hour on two cores, and far more than it needs on most tasks.
+OFF_POLICY_BUDGET = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,17 +33,20 @@ class RunConfig:
     seed: int = 0
     """Seed of weights, noise, sensor faults and episodes."""
     steps: int | None = None
-    """Environment steps; None for the task's budget."""
+    """Environment steps; None for the task's budget in the paper, or a million where learning is off-policy."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     policy: PolicyConfig = PolicyConfig()
     sensors: BlackoutConfig = BlackoutConfig()
     rollout: RolloutConfig = RolloutConfig()
     ppo: PPOConfig = PPOConfig()
+    algorithm: AlgorithmName = "ppo"
+    """Learner: proximal policy optimisation as in the paper, or recurrent soft actor-critic."""
+    sac: SACConfig = SACConfig()
 
     def __post_init__(self) -> None:
         TASKS[self.task]  # an unknown task is the first thing to say
-        check_divisible(self.rollout, self.ppo)
+        self._check_learner()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
@@ -47,6 +56,20 @@ class RunConfig:
                 f"environments × {self.rollout.rollout_length}). Ask for at least that many, or make iterations shorter with --rollout-length."
             )
 
+    def _check_learner(self) -> None:
+        other = "sac" if self.algorithm == "ppo" else "ppo"
+        if getattr(self, other) != (SACConfig() if other == "sac" else PPOConfig()):
+            raise ConfigError(f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out.")
+        if self.algorithm == "ppo":
+            check_divisible(self.rollout, self.ppo)
+        else:
+            check_sac(self.rollout, self.sac)
+
+    @property
+    def costate_coef(self) -> float:
+        """Weight c₃ of the co-state loss, whatever the learner."""
+        return self.sac.costate_coef if self.algorithm == "sac" else self.ppo.costate_coef
+
     @property
     def task_record(self) -> Task:
         return TASKS[self.task]
@@ -54,7 +77,8 @@ class RunConfig:
     @property
     def total_steps(self) -> int:
         """Environment steps asked for."""
-        return self.task_record.budget if self.steps is None else self.steps
+        budget = OFF_POLICY_BUDGET if self.algorithm == "sac" else self.task_record.budget
+        return budget if self.steps is None else self.steps
 
     @property
     def iterations(self) -> int:
@@ -181,7 +205,7 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code"]
+PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 
@@ -193,22 +217,27 @@ def variant_name(config: RunConfig) -> str:
         if preset(name, config.task) == usual:
             return name
     plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
-    prefix = "nc-" if config.ppo.costate_coef > 0.0 else ""
+    prefix = ("nc-" if config.costate_coef > 0.0 else "") + ("sac-" if config.algorithm == "sac" else "")
     return f"{prefix}{CORES.name_of(type(config.policy.core))}-{config_hash(plain)[:6]}"
 
 
+# Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.
+OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91)
+
+
 def preset(name: str, task: str) -> RunConfig:
-    """The paper's four variants, and the choices in which the authors' released code departs from the paper's text."""
+    """The paper's four variants, the choices in which the authors' released code departs from the paper's text, and the four variants off-policy."""
     plain = PPOConfig(costate_coef=0.0)
+    leaky = PolicyConfig(core=CTRNNConfig())
     match name:
         case "gru":
             return RunConfig(task, ppo=plain)
         case "nc-gru":
             return RunConfig(task)
         case "ctrnn":
-            return RunConfig(task, policy=PolicyConfig(core=CTRNNConfig()), ppo=plain)
+            return RunConfig(task, policy=leaky, ppo=plain)
         case "nc-ctrnn":
-            return RunConfig(task, policy=PolicyConfig(core=CTRNNConfig()))
+            return RunConfig(task, policy=leaky)
         case "authors-code":
             return RunConfig(
                 task,
@@ -216,4 +245,12 @@ def preset(name: str, task: str) -> RunConfig:
                 rollout=RolloutConfig(observation_clip=None, random_keys="shared"),
                 ppo=PPOConfig(costate_hidden="before", reward_clip=None),
             )
+        case "sac-gru":
+            return RunConfig(task, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=SACConfig(costate_coef=0.0))
+        case "nc-sac-gru":
+            return RunConfig(task, rollout=OFF_POLICY_ROLLOUT, algorithm="sac")
+        case "sac-ctrnn":
+            return RunConfig(task, policy=leaky, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=SACConfig(costate_coef=0.0))
+        case "nc-sac-ctrnn":
+            return RunConfig(task, policy=leaky, rollout=OFF_POLICY_ROLLOUT, algorithm="sac")
     raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

@@ -11,7 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from costate.metrics_log import Row
 
-HEADER = f"{'steps':>12} {'return':>8} {'co-state':>9} {'KL':>8} {'expl.var':>8} {'steps/s':>9} {'left':>8}"
+# What a line shows of learning, beside the return and the co-state loss: metric, title and form.
+ON_POLICY = (("losses/approx_kl", "KL", "8.4f"), ("losses/explained_variance", "expl.var", "8.2f"))
+OFF_POLICY = (("losses/q", "Q", "8.2f"), ("training/temperature", "entropy α", "9.4f"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,7 @@ class PlainReporter(AbstractReporter):
             return
         self._last = now
         if not self._has_header:
-            self.say(HEADER)
+            self.say(plain_header(progression.row))
             self._has_header = True
         self.say(plain_line(progression))
 
@@ -109,26 +111,37 @@ def reporter_for_stdout() -> AbstractReporter:
     return LiveReporter() if sys.stdout.isatty() else PlainReporter()
 
 
+def _columns(row: Row) -> tuple[tuple[str, str, str], ...]:
+    return (
+        ("training/episode_reward", "return", "8.1f"),
+        ("losses/costate", "co-state", "9.3f"),
+        *(OFF_POLICY if "training/updates" in row else ON_POLICY),
+    )
+
+
+def plain_header(row: Row) -> str:
+    titles = " ".join(title.rjust(int(form.split(".")[0])) for _, title, form in _columns(row))
+    return f"{'steps':>12} {titles} {'steps/s':>9} {'left':>8}"
+
+
 def plain_line(progression: Progression) -> str:
     row = progression.row
-    return (
-        f"{int(row['env_steps']):>12,} {_number(row['training/episode_reward'], '8.1f')} {_number(row['losses/costate'], '9.3f')} "
-        f"{_number(row['losses/approx_kl'], '8.4f')} {_number(row['losses/explained_variance'], '8.2f')} {row['training/sps']:>9,.0f} "
-        f"{duration(progression.seconds_left):>8}"
-    )
+    numbers = " ".join(_number(row, name, form) for name, _, form in _columns(row))
+    return f"{int(row['env_steps']):>12,} {numbers} {row['training/sps']:>9,.0f} {duration(progression.seconds_left):>8}"
 
 
 def live_status(progression: Progression) -> str:
     row = progression.row
     # Short enough for a terminal of 80 columns.
     steps = f"{row['env_steps'] / 1e6:.1f}/{progression.total_steps / 1e6:.1f}M"
-    numbers = f"return {_number(row['training/episode_reward'], '.0f')} co-state {_number(row['losses/costate'], '.2f')}"
+    numbers = f"return {_number(row, 'training/episode_reward', '.0f')} co-state {_number(row, 'losses/costate', '.2f')}"
     return f"{steps} {numbers} {row['training/sps']:,.0f} steps/s {duration(progression.seconds_left)} left"
 
 
-def _number(value: float, spec: str) -> str:
+def _number(row: Row, name: str, spec: str) -> str:
     """A number, or a dash of the same width where there is none yet."""
     width = spec.split(".")[0] or "1"
+    value = row.get(name, math.nan)
     return format(value, spec) if math.isfinite(value) else "–".rjust(int(width))
 
 

@@ -15,10 +15,14 @@ def costate_targets(core: AbstractCore, critic: LinearCritic, memory: Memory) ->
 
     The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t).
     """
-    # The critic is frozen here: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
-    core, critic, memory = jax.lax.stop_gradient((core, critic, memory))
     slopes: Float[Array, "T B H"] = jax.vmap(jax.vmap(jax.grad(critic.value)))(memory.hiddens)
-    return feature_gradients(core, memory, slopes)
+    return targets_from_slopes(core, memory, slopes)
+
+
+def targets_from_slopes(core: AbstractCore, memory: Memory, slopes: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core, for any critic whose slopes ∂V/∂h_t are known."""
+    # Frozen: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
+    return feature_gradients(*jax.lax.stop_gradient((core, memory, slopes)))
 
 
 def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:

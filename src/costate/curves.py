@@ -15,8 +15,8 @@ COSTATE_COLOUR = "#228833"
 
 def draw_learning_curve(run: Run, title: str) -> None:
     """Write the run's learning curve beside its metrics; nothing if no episode has ended yet."""
-    rows = [row for row in run.read_metrics() if "training/episode_reward" in row]
-    if not rows:
+    rows = run.read_metrics()
+    if not any("training/episode_reward" in row for row in rows):
         return
     # Imported here, because it takes as long as building the policy does. A figure of its own needs no screen and no global state.
     from matplotlib.figure import Figure
@@ -58,8 +58,9 @@ def draw_degradation(curves: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> by
 
 def _curve(axes: Any, rows: list[dict[str, float]], name: str, colour: str) -> None:
     """One metric, faint, with its moving average on top."""
-    steps = np.array([row["env_steps"] for row in rows]) / 1e6
-    values = np.array([row[name] for row in rows])
+    known = [(row["env_steps"], row[name]) for row in rows if name in row]
+    steps, values = np.array(known, float).reshape(-1, 2).T
+    steps = steps / 1e6
     window = max(1, len(values) // 20)
     # Averages over the points seen so far at the start, so that the line begins where the data does.
     totals = np.concatenate([[0.0], np.cumsum(values)])

@@ -16,18 +16,15 @@ import numpy as np
 from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._types import Array, Float, Key
+from costate.algorithms import algorithm_for
 from costate.checkpoint import Checkpoint, folders, load, load_latest, newest_steps, steps_of
 from costate.config import check_seed
-from costate.cores import initial_hidden
+from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import BlackoutConfig
-from costate.policy import RecurrentActorCritic, act
-from costate.ppo import TrainState
 from costate.programs import UNCACHEABLE, state_template
-from costate.rollout import clip_action
 from costate.run_directory import Run, open_run
-from costate.running_stats import RunningStats, normalise
 from costate.startup import forget_uncacheable, prepare_jax
 
 # Pools larger than this take longer to build than they save in stepping.
@@ -81,18 +78,18 @@ def evaluate(
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
     check_seed(seed)
-    checkpoint, state = _load(run, step, warn)
-    returns = play(run, state, sensors, episodes, seed)
+    checkpoint, controller = load_controller(run, step, warn)
+    returns = play(run.config.task, controller, sensors, episodes, seed)
     result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns))
     return result, _write(run, result)
 
 
-def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
+def play(task: str, controller: AbstractController, sensors: BlackoutConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
-    env = make_env(run.config.task, batch, [seed + SEED_OFFSET], sensors)
-    player = functools.partial(first_returns, env, run.config.rollout.observation_clip)
+    env = make_env(task, batch, [seed + SEED_OFFSET], sensors)
+    player = functools.partial(first_returns, env)
     # Named, because it contains the address of the simulator and must not be kept for other processes.
     player.__name__ = UNCACHEABLE  # type: ignore[attr-defined]
     program = jax.jit(player)
@@ -101,7 +98,7 @@ def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, se
         for key in jax.random.split(jax.random.key(seed), rounds):
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
-            parts.append(np.asarray(program(state.policy, state.observation_stats, env_state, timestep, key_steps)))
+            parts.append(np.asarray(program(controller, env_state, timestep, key_steps)))
     finally:
         env.close()
         forget_uncacheable()
@@ -109,37 +106,34 @@ def play(run: Run, state: TrainState, sensors: BlackoutConfig, episodes: int, se
 
 
 def first_returns(
-    env: AbstractEnv,
-    observation_clip: float | None,
-    policy: RecurrentActorCritic,
-    stats: RunningStats,
-    env_state: EnvState,
-    timestep: TimeStep,
-    key: Key[Array, ""],
+    env: AbstractEnv, controller: AbstractController, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]
 ) -> Float[Array, " B"]:
     """Return of the first episode of every environment; later ones would favour short episodes and are not counted."""
 
     def advance(carry: tuple[Any, ...], key: Key[Array, ""]) -> tuple[tuple[Any, ...], None]:
-        env_state, now, hidden, running, total = carry
-        decision = act(policy, normalise(stats, now.observation, observation_clip), hidden, now.is_first)
-        env_state, after = env.step(env_state, clip_action(env, decision.control.mean), key)
+        env_state, now, memory, running, total = carry
+        control, memory = controller.decide(env, now, memory)
+        env_state, after = env.step(env_state, control, key)
         total = total + jnp.where(running, after.reward, 0.0)
-        return (env_state, after, decision.hidden, running & ~after.is_last, total), None
+        return (env_state, after, memory, running & ~after.is_last, total), None
 
-    hidden = initial_hidden(policy.core, env.batch_size)
-    start = (env_state, timestep, hidden, jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
+    start = (env_state, timestep, controller.empty_memory(env), jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
     (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.random.split(key, env.episode_steps))
     return total
 
 
-def _load(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, TrainState]:
-    template = state_template(run.config)
+def load_controller(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
+    """What acts in a run's newest checkpoint, or in the one at ``step``."""
+    algorithm = algorithm_for(run.config)
+    template, _ = algorithm.detach_replay(state_template(run.config))
     if step is None:
-        return load_latest(run.checkpoints, run.config, template, warn)
+        checkpoint, state, _ = load_latest(run.checkpoints, run.config, template, warn)
+        return checkpoint, algorithm.controller(state)
     available = {steps_of(folder): folder for folder in folders(run.checkpoints)}
     if step not in available:
         raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
-    return load(available[step], run.config, template)
+    checkpoint, state, _ = load(available[step], run.config, template)
+    return checkpoint, algorithm.controller(state)
 
 
 def _write(run: Run, result: Evaluation) -> pathlib.Path:

@@ -1,25 +1,23 @@
 """Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): losses, one update, the state of training."""
 
 import dataclasses
-import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
+from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key, PyTree
 from costate.advantages import generalised_advantages
+from costate.averages import Metrics, episode_metrics, row_weights, weighted_sum, weighted_variance
 from costate.costate_loss import costate_distance, costate_targets
 from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
-from costate.rollout import RolloutConfig, Trajectory
+from costate.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.running_stats import RunningStats, empty_stats, merge, normalise, scale_reward
 from costate.sharding import ALONE, Shards
-
-Metrics = dict[str, Float[Array, ""]]
-SeedMetrics = dict[str, Float[Array, " N"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +58,7 @@ class PPOConfig:
     """Bound of a scaled reward; None for no bound, as in the authors' code."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{field.name} is {value}, but it must be a finite number.")
+        require_finite(self)
         for name in ("epochs", "minibatches"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1. The paper uses 4.")
@@ -140,20 +135,6 @@ class Batch(eqx.Module):
     """Where each stream's memory starts."""
 
 
-class IterationKeys(NamedTuple):
-    """The random keys of one iteration, each with one consumer."""
-
-    reset: Key[Array, ""]
-    rollout: Key[Array, ""]
-    update: Key[Array, ""]
-    following: Key[Array, ""]
-    """What the next iteration's keys are made of."""
-
-
-def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
-    return IterationKeys(*jax.random.split(key, 4))
-
-
 def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
     """Training before its first iteration."""
     optimiser = make_optimiser(config, iterations=1).init(policy)
@@ -175,20 +156,6 @@ def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""])
     if config.learning_rate_decay == "none":
         return jnp.asarray(config.learning_rate)
     return config.learning_rate * (1.0 - iteration / iterations)
-
-
-def row_weights(valid: Float[Array, "T S"]) -> Float[Array, "T S"]:
-    """Weights under which a sum is the mean over the rows that count; all zero if none does."""
-    total = valid.sum()
-    return valid / jnp.where(total > 0.0, total, 1.0)
-
-
-def weighted_sum(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -> Float[Array, ""]:
-    return (value * weight).sum()
-
-
-def weighted_variance(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -> Float[Array, ""]:
-    return weighted_sum(jnp.square(value - weighted_sum(value, weight)), weight)
 
 
 def trajectory_advantages(
@@ -350,46 +317,14 @@ def update(
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
     state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
-    return state, metrics | _value_metrics(batch.rows) | _episode_metrics(trajectory) | _policy_metrics(config, iterations, state)
-
-
-def update_seeds(
-    config: PPOConfig,
-    rollout: RolloutConfig,
-    iterations: int,
-    shards: Shards,
-    states: TrainState,
-    trajectories: Trajectory,
-    final_values: Float[Array, "N B"],
-) -> tuple[TrainState, SeedMetrics]:
-    """:func:`update` for every seed; seeds are the first axis of everything.
-
-    One after the other: vmapping them was measured to be no faster, and needs the memory of all at once.
-    """
-
-    def one(seed: tuple[TrainState, Trajectory, Float[Array, " B"]]) -> tuple[TrainState, Metrics]:
-        return update(config, rollout, iterations, *seed, shards)
-
-    updated: tuple[TrainState, SeedMetrics] = jax.lax.map(one, (states, trajectories, final_values))
-    return updated
+    episodes = episode_metrics(trajectory.ends, trajectory.episode_return, trajectory.episode_length)
+    return state, metrics | _value_metrics(batch.rows) | episodes | _policy_metrics(config, iterations, state)
 
 
 def _value_metrics(rows: Rows) -> Metrics:
     unexplained = weighted_variance(rows.value_target - rows.value, rows.weight)
     explained = 1.0 - unexplained / jnp.maximum(weighted_variance(rows.value_target, rows.weight), 1e-8)
     return {"losses/explained_variance": explained}
-
-
-def _episode_metrics(trajectory: Trajectory) -> Metrics:
-    """Means over the episodes that ended; not a number if none did."""
-    episodes = trajectory.ends.sum()
-    mean_return = jnp.where(trajectory.ends, trajectory.episode_return, 0.0).sum() / episodes
-    mean_length = jnp.where(trajectory.ends, trajectory.episode_length, 0).sum() / episodes
-    return {
-        "training/episode_reward": mean_return,
-        "training/episode_length": mean_length,
-        "training/episodes": episodes.astype(jnp.float32),
-    }
 
 
 def _policy_metrics(config: PPOConfig, iterations: int, state: TrainState) -> Metrics:

@@ -1,4 +1,4 @@
-"""The two compiled halves of an iteration, for one seed or several, on one device or many."""
+"""The two compiled halves of an iteration, for one seed or several, on one device or many, whatever the algorithm."""
 
 import concurrent.futures
 import dataclasses
@@ -11,14 +11,15 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from costate._types import Array, Float, Key
+from costate.algorithms import AbstractAlgorithm, algorithm_for
+from costate.algorithms.base import Experience, Metrics, RolloutState, State
 from costate.config import RunConfig
 from costate.envs.base import AbstractEnv
-from costate.policy import build_policy
-from costate.ppo import SeedMetrics, TrainState, initial_state, iteration_keys, streams_per_minibatch, update_seeds
-from costate.rollout import Exploration, RolloutState, Trajectory, begin_seeds, explore, roll_seeds
-from costate.sharding import SEEDS, Layout, choose_layout
+from costate.rollout import Exploration, explore, iteration_keys
+from costate.sharding import SEEDS, Layout, Shards, choose_layout
 
 Tree = TypeVar("Tree")
+SeedMetrics = dict[str, Float[Array, " N"]]
 
 # Programs that contain the address of a simulator are different in every process. They carry this name, so that a compilation cache can tell them
 # from those that are worth keeping.
@@ -33,9 +34,10 @@ class Programs:
     """
 
     layout: Layout
+    _acting: Callable[[State], Any]
     _explore: Callable[[Key[Array, " N"]], Exploration]
-    _collect: Callable[..., tuple[RolloutState, Trajectory, Float[Array, "N B"]]]
-    _update: Callable[..., tuple[TrainState, SeedMetrics]]
+    _collect: Callable[..., tuple[RolloutState, Experience]]
+    _update: Callable[..., tuple[State, SeedMetrics]]
     _placement: NamedSharding
 
     def place(self, tree: Tree) -> Tree:
@@ -43,55 +45,84 @@ class Programs:
         placed: Tree = jax.device_put(tree, self._placement)
         return placed
 
-    def collect(self, states: TrainState, rollout_state: RolloutState) -> tuple[RolloutState, Trajectory, Float[Array, "N B"]]:
+    def collect(self, states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience]:
         """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
-        inputs = jax.device_put((states.policy, states.observation_stats, states.key), jax.devices()[0])
-        collected = self._collect(inputs[0], inputs[1], rollout_state, self._explore(inputs[2]))
+        acting, keys = jax.device_put((self._acting(states), states.key), jax.devices()[0])
+        collected = self._collect(acting, rollout_state, self._explore(keys))
         jax.block_until_ready(collected)
         return collected
 
-    def update(self, states: TrainState, trajectories: Trajectory, final_values: Float[Array, "N B"]) -> tuple[TrainState, SeedMetrics]:
-        """What every seed learns from its trajectory."""
-        return self._update(states, *self.place((trajectories, final_values)))
+    def update(self, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+        """What every seed learns from its experience."""
+        return self._update(states, self.place(experience))
 
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
     """The grid of devices for a learner of so many seeds; all that can be used if ``devices`` is None."""
-    return choose_layout(devices, len(jax.devices()), seeds, streams_per_minibatch(config.rollout, config.ppo))
+    return choose_layout(devices, len(jax.devices()), seeds, algorithm_for(config).streams)
 
 
-def compile_programs(config: RunConfig, env: AbstractEnv, states: TrainState, rollout_state: RolloutState, layout: Layout) -> Programs:
+def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
     explore = lower_explore(config, env, states).compile()
     collect = lower_collect(config, env, states, rollout_state, explore.out_info)
     with concurrent.futures.ThreadPoolExecutor(1) as worker:
         compiling = worker.submit(collect.compile)
-        _, *experience = collect.out_info
-        update = lower_update(config, layout, placement, states, *experience).compile()
+        _, experience = collect.out_info
+        update = lower_update(config, layout, placement, states, experience).compile()
         compiled_collect = compiling.result()
-    return Programs(layout, explore, compiled_collect, update, placement)
+    return Programs(layout, algorithm_for(config).acting, explore, compiled_collect, update, placement)
 
 
-def lower_explore(config: RunConfig, env: AbstractEnv, states: TrainState) -> Any:
+def lower_explore(config: RunConfig, env: AbstractEnv, states: State) -> Any:
     def draw(keys: Key[Array, " N"]) -> Exploration:
         return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
 
     return jax.jit(draw).lower(_shapes(states.key))
 
 
-def lower_collect(config: RunConfig, env: AbstractEnv, states: TrainState, rollout_state: RolloutState, exploration: Any) -> Any:
-    rollout = functools.partial(roll_seeds, env, config.rollout, config.ppo.discount, config.ppo.bptt_length)
+def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any) -> Any:
+    algorithm = algorithm_for(config)
+    rollout = functools.partial(roll_seeds, algorithm, env)
     rollout.__name__ = UNCACHEABLE  # type: ignore[attr-defined]
-    return jax.jit(rollout).lower(*_shapes((states.policy, states.observation_stats, rollout_state, exploration)))
+    return jax.jit(rollout).lower(*_shapes((algorithm.acting(states), rollout_state, exploration)))
 
 
-def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, trajectories: Any, final_values: Any) -> Any:
-    learn = functools.partial(update_seeds, config.ppo, config.rollout, config.iterations, layout.shards)
+def roll_seeds(
+    algorithm: AbstractAlgorithm, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
+) -> tuple[RolloutState, Experience]:
+    """A rollout of all seeds together; everything but a simulator's state that they share has the seeds as its first axis."""
+
+    def one(acting: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
+        state, experience = algorithm.roll(env, acting, dataclasses.replace(state, env_state=env_state), exploration)
+        return state.env_state, dataclasses.replace(state, env_state=None), experience
+
+    axis = env.seed_axis
+    every = jax.vmap(one, in_axes=(0, axis, 0, 0), out_axes=(axis, 0, 0))
+    env_state, rest, experience = every(acting, state.env_state, dataclasses.replace(state, env_state=None), exploration)
+    return dataclasses.replace(rest, env_state=env_state), experience
+
+
+def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any) -> Any:
+    learn = functools.partial(update_seeds, algorithm_for(config), layout.shards)
     by_seed = PartitionSpec(SEEDS)
     # All devices of a group compute the same state from the summed gradient; the check that proves it does not know custom derivatives.
     sharded = jax.shard_map(learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
-    return jax.jit(sharded).lower(*_shapes((states, trajectories, final_values), placement))
+    return jax.jit(sharded).lower(*_shapes((states, experience), placement))
+
+
+def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+    """What every seed learns; seeds are the first axis of everything.
+
+    One after the other: vmapping them was measured to be no faster, and needs the memory of all at once.
+    """
+
+    def one(seed: tuple[State, Experience]) -> tuple[State, Metrics]:
+        return algorithm.learn(*seed, shards)
+
+    updated: tuple[State, SeedMetrics] = jax.lax.map(one, (states, experience))
+    return updated
 
 
 def _shapes(tree: Any, placement: NamedSharding | None = None) -> Any:
@@ -99,35 +130,25 @@ def _shapes(tree: Any, placement: NamedSharding | None = None) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement), tree)
 
 
-def fresh_state(config: RunConfig) -> TrainState:
+def fresh_state(config: RunConfig) -> State:
     """Training of one seed before its first iteration; a function of the config alone."""
-    state: TrainState = jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
-    return state
+    return jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
 
 
-def state_template(config: RunConfig) -> TrainState:
+def state_template(config: RunConfig) -> State:
     """The shapes of :func:`fresh_state`, computed without it."""
-    template: TrainState = jax.eval_shape(functools.partial(_fresh, config), jnp.uint32(0))
-    return template
+    return jax.eval_shape(algorithm_for(config).fresh, jnp.uint32(0))
 
 
-def fresh_states(config: RunConfig, seeds: tuple[int, ...]) -> TrainState:
+def fresh_states(config: RunConfig, seeds: tuple[int, ...]) -> State:
     """The same for several seeds, which are the first axis."""
-    states: TrainState = jax.jit(jax.vmap(functools.partial(_fresh, config)))(jnp.array(seeds, jnp.uint32))
-    return states
+    return jax.jit(jax.vmap(algorithm_for(config).fresh))(jnp.array(seeds, jnp.uint32))
 
 
-def _fresh(config: RunConfig, seed: Any) -> TrainState:
-    key_policy, key_training = jax.random.split(jax.random.key(seed))
-    task = config.task_record
-    policy = build_policy(config.policy, key_policy, task.observation_size, task.action_size)
-    return initial_state(config.ppo, policy, key_training, task.observation_size)
-
-
-def start_episodes(env: AbstractEnv, states: TrainState) -> RolloutState:
+def start_episodes(config: RunConfig, env: AbstractEnv, states: State) -> RolloutState:
     """A new episode in every environment, with the keys of the iteration that is to come."""
     keys = _reset_keys(jax.device_put(states.key, jax.devices()[0]))
-    return begin_seeds(env, states.policy, keys)
+    return algorithm_for(config).begin(env, states, keys)
 
 
 @jax.jit

@@ -1,7 +1,7 @@
 """Environment × policy → trajectory: one compiled program that holds the physics and the policy together."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
+from costate.cores import AbstractCore
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
@@ -77,6 +78,20 @@ class Trajectory(eqx.Module):
     """R_t = γ R_{t−1} + r_t since the episode started, whose variance scales the rewards."""
 
 
+class IterationKeys(NamedTuple):
+    """The random keys of one iteration, each with one consumer."""
+
+    reset: Key[Array, ""]
+    rollout: Key[Array, ""]
+    update: Key[Array, ""]
+    following: Key[Array, ""]
+    """What the next iteration's keys are made of."""
+
+
+def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
+    return IterationKeys(*jax.random.split(key, 4))
+
+
 def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -> RolloutState:
     """Start a new episode in every environment, with nothing in memory (runs on the host)."""
     env_state, timestep = env.reset(key)
@@ -86,9 +101,13 @@ def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -
 def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
     """The same for every seed, with the seeds as the first axis."""
     env_state, timestep = env.reset_seeds(keys)
-    # A core is written for one seed, so it is asked for its size as one seed sees it.
-    one: RecurrentActorCritic = jax.eval_shape(lambda policies: jax.tree.map(lambda leaf: leaf[0], policies), policies)
-    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, one.core.hidden_size))
+    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, hidden_size_of(policies.core)))
+
+
+def hidden_size_of(cores: AbstractCore) -> int:
+    """Width of the memory of cores that have the seeds as the first axis of their arrays; a core itself knows one seed only."""
+    one: AbstractCore = jax.eval_shape(lambda cores: jax.tree.map(lambda leaf: leaf[0], cores), cores)
+    return int(one.hidden_size)
 
 
 def _with_empty_memory(env_state: EnvState, timestep: TimeStep, shape: tuple[int, ...]) -> RolloutState:
@@ -115,29 +134,6 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
     noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     noise = jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys)
     return Exploration(noise, env_keys)
-
-
-def roll_seeds(
-    env: AbstractEnv,
-    config: RolloutConfig,
-    discount: float,
-    cut: int | None,
-    policies: RecurrentActorCritic,
-    stats: RunningStats,
-    state: RolloutState,
-    exploration: Exploration,
-) -> tuple[RolloutState, Trajectory, Float[Array, "N B"]]:
-    """:func:`roll` for all seeds together; everything but a state that they share has the seeds as its first axis."""
-
-    def one(policy: Any, stats: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
-        state = dataclasses.replace(state, env_state=env_state)
-        state, trajectory, final_value = roll(env, config, discount, cut, policy, stats, state, exploration)
-        return state.env_state, dataclasses.replace(state, env_state=None), trajectory, final_value
-
-    axis = env.seed_axis
-    every = jax.vmap(one, in_axes=(0, 0, axis, 0, 0), out_axes=(axis, 0, 0, 0))
-    env_state, rest, trajectory, final_value = every(policies, stats, state.env_state, dataclasses.replace(state, env_state=None), exploration)
-    return dataclasses.replace(rest, env_state=env_state), trajectory, final_value
 
 
 def collect(

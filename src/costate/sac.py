@@ -9,7 +9,6 @@ with h_{t−1} held fixed, exactly as for PPO; the expectation is estimated by t
 """
 
 import dataclasses
-import math
 from typing import Literal, TypeVar
 
 import equinox as eqx
@@ -17,17 +16,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key, PyTree
-from costate.cores import AbstractCore, Memory, feature_gradients
-from costate.costate_loss import costate_distance
+from costate.averages import Metrics, row_weights, weighted_sum
+from costate.cores import Memory
+from costate.costate_loss import costate_distance, targets_from_slopes
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayConfig, Windows, sample
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, RecurrentCritic, build_actor, build_critic, controls_before, read_window, sac_inputs
 from costate.sharding import ALONE, Shards
 
-Metrics = dict[str, Float[Array, ""]]
 Part = TypeVar("Part", RecurrentActor, RecurrentCritic)
 
 
@@ -60,11 +60,12 @@ class SACConfig:
     replay: ReplayConfig = ReplayConfig()
 
     def __post_init__(self) -> None:
+        require_finite(self)
         for name in ("steps_per_update", "head_width"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
         for name in ("learning_rate", "max_gradient_norm", "initial_temperature"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
+            if getattr(self, name) <= 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
             raise ConfigError(f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero.")
@@ -123,18 +124,12 @@ def judge(critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[
     return value, by_hidden, by_action
 
 
-def off_policy_targets(core: AbstractCore, memory: Memory, by_hidden: Float[Array, "M N H"]) -> Float[Array, "M N F"]:
-    """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core; nothing flows back into it."""
-    return feature_gradients(*jax.lax.stop_gradient((core, memory, by_hidden)))
-
-
 def loss_weights(usable: Bool[Array, "L N"], burn_in: int) -> Float[Array, "M N"]:
     """Equal weights for the rows that can be learnt from, without the burn-in; they sum to 1, or are all zero if there is none.
 
     The last row of a window has no outcome and is never among them.
     """
-    counts = usable[burn_in:].astype(jnp.float32)
-    return counts / jnp.maximum(counts.sum(), 1.0)
+    return row_weights(usable[burn_in:].astype(jnp.float32))
 
 
 def sac_loss(
@@ -162,18 +157,18 @@ def sac_loss(
     fixed_temperature = jax.lax.stop_gradient(temperature)
 
     # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
-    actor_loss = (weight * (fixed_temperature * log_prob - (by_action * action).sum(-1))).sum()
+    actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
     backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
     errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
-    critic_loss = sum((0.5 * weight * jnp.square(error)).sum() for error in errors)
-    entropy = -(weight * jax.lax.stop_gradient(log_prob)).sum()
+    critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
+    entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)
     wanted = config.target_entropy * action.shape[-1] * weight.sum()
     # Too little entropy raises α, too much lowers it.
     temperature_loss = networks.log_temperature * (entropy - wanted)
 
-    targets = off_policy_targets(critic.core, critic_memory, by_hidden)
-    costate = (weight * costate_distance(actor_memory.hiddens, targets)).sum()
-    own = (weight * costate_distance(critic_memory.hiddens, targets)).sum()
+    targets = targets_from_slopes(critic.core, critic_memory, by_hidden)
+    costate = weighted_sum(costate_distance(actor_memory.hiddens, targets), weight)
+    own = weighted_sum(costate_distance(critic_memory.hiddens, targets), weight)
     loss = actor_loss + critic_loss + temperature_loss
     if config.costate_coef > 0.0:
         loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
@@ -183,9 +178,8 @@ def sac_loss(
         "losses/entropy": entropy,
         "losses/costate": costate,
         "losses/costate_critic": own,
-        "losses/q": (weight * value).sum(),
+        "losses/q": weighted_sum(value, weight),
         "losses/temperature": temperature_loss,
-        "training/rows": weight.sum(),
     }
 
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from costate._errors import ConfigError
-from costate._types import Array, Bool, Float, Int, Key
+from costate._types import Array, Bool, Int, Key
+from costate.averages import Metrics, episode_metrics
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayRows, append, empty_replay
-from costate.rollout import RolloutConfig
+from costate.rollout import RolloutConfig, iteration_keys
 from costate.running_stats import RunningStats, empty_stats, merge
-from costate.sac import Metrics, SACConfig, SACState, initial_sac_state, sac_update
+from costate.sac import SACConfig, SACState, initial_sac_state, sac_update
 from costate.sac_rollout import Episodes
 from costate.sharding import ALONE, Shards
 
@@ -21,7 +22,8 @@ class SACTrainState(eqx.Module):
     """Everything that training changes."""
 
     learner: SACState
-    replay: Replay
+    replay: Replay | None
+    """None only where a state is stored or used to act."""
     key: Key[Array, ""]
     iteration: Int[Array, ""]
 
@@ -69,19 +71,19 @@ def learn(
     config: SACConfig,
     rollout: RolloutConfig,
     state: SACTrainState,
-    key: Key[Array, ""],
     rows: ReplayRows,
     episodes: Episodes,
     shards: Shards = ALONE,
 ) -> tuple[SACTrainState, Metrics]:
     """Everything between two rollouts of one seed."""
+    assert state.replay is not None, "a learner has its replay attached"
+    keys = iteration_keys(state.key)
     replay = append(state.replay, rows)
     updates = rollout.steps_per_iteration // config.steps_per_update
-    keys = jax.random.split(key, updates)
     one = functools.partial(sac_update, config, rollout.observation_clip)
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
-        learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, keys)
+        learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, jax.random.split(keys.update, updates))
         return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
 
     def watch(learner: SACState) -> tuple[SACState, Metrics]:
@@ -90,19 +92,8 @@ def learn(
         nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1])
         return SACState(learner.networks, learner.target, learner.optimiser, stats), nothing
 
-    learner, metrics = jax.lax.cond(warming_up(config, rollout, state.iteration), watch, improve, state.learner)
-    return SACTrainState(learner, replay, state.key, state.iteration + 1), metrics | episode_metrics(episodes)
-
-
-def episode_metrics(episodes: Episodes) -> Metrics:
-    """Means over the episodes that ended; not a number if none did."""
-    count = episodes.ends.sum()
-
-    def mean(values: Float[Array, "T B"]) -> Float[Array, ""]:
-        return jnp.where(episodes.ends, values, 0.0).sum() / count
-
-    return {
-        "training/episode_reward": mean(episodes.episode_return),
-        "training/episode_length": mean(episodes.episode_length.astype(jnp.float32)),
-        "training/episodes": count.astype(jnp.float32),
-    }
+    warming = warming_up(config, rollout, state.iteration)
+    learner, metrics = jax.lax.cond(warming, watch, improve, state.learner)
+    metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
+    metrics["training/updates"] = jnp.where(warming, 0.0, updates)
+    return SACTrainState(learner, replay, keys.following, state.iteration + 1), metrics | episode_metrics(*episodes)

@@ -5,11 +5,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from costate._types import Array, Bool, Float, Int
+from costate._types import Array, Bool, Float, Int, Key
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
-from costate.rollout import Exploration, count_step
+from costate.rollout import Exploration, count_step, hidden_size_of
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, act_once, sac_inputs
 
@@ -24,6 +25,16 @@ class SACRolloutState(eqx.Module):
     """The control before the observation."""
     episode_return: Float[Array, "*N B"]
     episode_length: Int[Array, "*N B"]
+
+
+def begin_sac(env: AbstractEnv, actors: RecurrentActor, keys: Key[Array, " N"]) -> SACRolloutState:
+    """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
+    env_state, timestep = env.reset_seeds(keys)
+    shape = (keys.shape[0], env.batch_size)
+    widths = (hidden_size_of(actors.core), env.action_size)
+    # Made by NumPy, for the reason given in `first_step`.
+    hidden, before = (np.zeros((*shape, width), np.float32) for width in widths)
+    return SACRolloutState(env_state, timestep, *jax.device_put((hidden, before, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
 
 
 class Episodes(NamedTuple):

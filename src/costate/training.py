@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 import numpy as np
 
-from costate._errors import CheckpointError, ConfigError, DivergedError
-from costate._files import remove
+from costate._errors import ConfigError, DivergedError
 from costate._types import Array, Bool
-from costate.checkpoint import Checkpoint, folders, load, load_latest, save
-from costate.config import RunConfig, to_json
+from costate.algorithms.base import RolloutState, State
+from costate.checkpoint import Checkpoint, folders
+from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
-from costate.cores import CORES
-from costate.curves import draw_learning_curve
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
+from costate.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.interrupts import StopRequest, stop_requests
 from costate.machine import describe_machine
 from costate.metrics_log import AbstractLog, MetricsLog, Row
-from costate.ppo import TrainState
-from costate.programs import Programs, compile_programs, fresh_states, join_seeds, learner_layout, split_seeds, start_episodes, state_template
-from costate.rollout import RolloutState
+from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
 from costate.run_directory import Run, check_free, create_run, open_run
 from costate.sharding import Layout
 from costate.startup import forget_uncacheable, prepare_jax
@@ -40,25 +37,6 @@ class Outcome:
     run: Run
     finished: bool
     """False if it was stopped before its budget was used up."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Runs that differ in nothing but their seed and train together."""
-
-    runs: tuple[Run, ...]
-    layout: Layout
-    wandb: str | None = None
-    """Project at Weights & Biases that the metrics go to as well."""
-
-    @property
-    def config(self) -> RunConfig:
-        """What all of them compute, up to the seed."""
-        return self.runs[0].config
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(run.config.seed for run in self.runs)
 
 
 def train(
@@ -106,9 +84,7 @@ def train_together(
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
     with _building(group) as env:
         states = fresh_states(group.config, group.seeds)
-        starts = [Checkpoint(0, 0, to_json(run.config), (0,) * group.config.rollout.environments) for run in runs]
-        for run, start, state in zip(runs, starts, split_seeds(states, len(runs)), strict=True):
-            save(run.checkpoints, start, state)
+        starts = save_group(group, first_checkpoints(runs), 0, np.zeros(len(runs) * group.config.rollout.environments, int), states)
         return _train_from(group, env.result(), starts, states, reporter)
 
 
@@ -128,22 +104,11 @@ def resume_together(
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
-    starts, states = _load_common(runs, lambda warning: reporter.say(f"warning: {warning}"))
+    starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = Group(runs, layout, wandb)
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
     with _building(group) as env:
-        return _train_from(group, env.result(), starts, join_seeds(*states), reporter)
-
-
-def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
-    """One line that says what will run."""
-    core = CORES.name_of(type(config.policy.core))
-    prefix = "NC-" if config.ppo.costate_coef > 0.0 else ""
-    which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
-    return (
-        f"{prefix}{core.upper()} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
-        f"{config.sensors.dropout:.0%} blackout, c₃ = {config.ppo.costate_coef:g}, {which}"
-    )
+        return _train_from(group, env.result(), starts, states, reporter)
 
 
 def _location(runs: Sequence[Run]) -> str:
@@ -180,35 +145,6 @@ def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[s
     return layout
 
 
-def _load_common(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], list[TrainState]]:
-    """The newest checkpoints that all runs have and that can be read."""
-    template = state_template(runs[0].config)
-    if len(runs) == 1:
-        loaded = [load_latest(runs[0].checkpoints, runs[0].config, template, warn)]
-        return [checkpoint for checkpoint, _ in loaded], [state for _, state in loaded]
-    common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
-    for name in sorted(common, reverse=True):
-        try:
-            loaded = [load(run.checkpoints / name, run.config, template) for run in runs]
-        except CheckpointError as error:
-            warn(f"{error} Falling back to an older one.")
-            continue
-        _go_back(runs, name, warn)
-        return [checkpoint for checkpoint, _ in loaded], [state for _, state in loaded]
-    steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
-    raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
-
-
-def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:
-    """Forget what some of the runs did after the checkpoint that all continue from: it will be computed again."""
-    for run in runs:
-        later = [folder for folder in folders(run.checkpoints) if folder.name > name]
-        if later:
-            warn(f"{run.path} goes back from {later[-1].name} to {name}, where all seeds stand.")
-        for folder in later:
-            remove(folder)
-
-
 @contextlib.contextmanager
 def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
     """The environments of all seeds, built while other things are made ready; closed at the end, however it comes."""
@@ -221,7 +157,7 @@ def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
             env.result().close()
 
 
-def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: TrainState, reporter: AbstractReporter) -> list[Outcome]:
+def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
         logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb)] for run in group.runs]
@@ -231,7 +167,7 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
             reporter.say("bringing the environments back to where they were …")
             env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
-        finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None), reporter, stop)
+        finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None, starts), reporter, stop)
     return [Outcome(run, finished) for run in group.runs]
 
 
@@ -249,8 +185,10 @@ class _Position:
     iteration: int
     restarts: np.ndarray
     """Episodes started so far in each environment of all seeds."""
-    states: TrainState
+    states: State
     rollout_state: RolloutState | None
+    saved: Sequence[Checkpoint]
+    """The last checkpoints."""
 
 
 def _iterate(
@@ -267,16 +205,16 @@ def _iterate(
     run is equal to an uninterrupted one.
     """
     config = group.config
-    programs, first, saved, seconds = None, position.iteration, position.iteration, 0.0
+    programs, first, seconds = None, position.iteration, 0.0
+    shown: Row = {}
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
         if between_cycles and stop.asked:
             break
-        if between_cycles and position.iteration - saved >= config.checkpoint_every:
-            _save(group, position)
-            saved = position.iteration
+        if between_cycles and position.iteration - position.saved[0].iteration >= config.checkpoint_every:
+            position = _save(group, position)
         if between_cycles:
-            rollout_state = start_episodes(env, position.states)
+            rollout_state = start_episodes(config, env, position.states)
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
         if programs is None:
             assert position.rollout_state is not None, "a run starts between cycles"
@@ -294,12 +232,14 @@ def _iterate(
         seconds += rows[0]["time/collect"] + rows[0]["time/update"]
         left = seconds / (position.iteration - first) * (config.iterations - position.iteration)
         try:
-            reporter.progress(Progression(_mean_row(rows), config.final_steps, left))
+            # Where there is nothing new, as between the ends of episodes, a number stays what it was.
+            shown = shown | {name: value for name, value in _mean_row(rows).items() if math.isfinite(value)}
+            reporter.progress(Progression(shown, config.final_steps, left))
         except OSError:
             # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
             stop.ask()
-    if position.iteration != saved:
-        _save(group, position)
+    if position.iteration != position.saved[0].iteration:
+        position = _save(group, position)
     return position.iteration == config.iterations
 
 
@@ -313,9 +253,9 @@ def _advance(config: RunConfig, programs: Programs, position: _Position) -> tupl
     """One iteration: collect, update, and what there is to log for each seed."""
     assert position.rollout_state is not None, "a run starts between cycles"
     started = time.perf_counter()
-    rollout_state, trajectories, final_values = programs.collect(position.states, position.rollout_state)
+    rollout_state, experience = programs.collect(position.states, position.rollout_state)
     collected = time.perf_counter()
-    states, metrics = programs.update(position.states, trajectories, final_values)
+    states, metrics = programs.update(position.states, experience)
     values = {name: np.asarray(value) for name, value in metrics.items()}
     ended = time.perf_counter()
     iteration = position.iteration + 1
@@ -326,10 +266,16 @@ def _advance(config: RunConfig, programs: Programs, position: _Position) -> tupl
         "time/collect": collected - started,
         "time/update": ended - collected,
     }
-    seeds = final_values.shape[0]
-    rows: list[Row] = [{name: float(value[seed]) for name, value in values.items()} | common for seed in range(seeds)]
-    restarts = position.restarts + restarts_within(trajectories.is_first, rollout_state.timestep.is_first)
-    return _Position(iteration, restarts, states, rollout_state), rows
+    seeds = experience.is_first.shape[0]
+    rows: list[Row] = [_row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)]
+    restarts = position.restarts + restarts_within(experience.is_first, rollout_state.timestep.is_first)
+    return _Position(iteration, restarts, states, rollout_state, position.saved), rows
+
+
+def _row(metrics: Row) -> Row:
+    """What there is to log: where nothing was learnt yet, there are no losses."""
+    learnt = metrics.get("training/updates", 1.0) > 0.0
+    return metrics if learnt else {name: value for name, value in metrics.items() if not name.startswith(("losses/", "costate/"))}
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:
@@ -338,24 +284,9 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
 
 
-def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> None:
-    """A checkpoint and a picture for each run, or for those of some seeds."""
-    env_steps = position.iteration * group.config.rollout.steps_per_iteration
-    restarts = np.split(position.restarts, len(group.runs))
-    failures = []
-    for run, state, counts in zip(group.runs, split_seeds(position.states, len(group.runs)), restarts, strict=True):
-        if seeds is not None and run.config.seed not in seeds:
-            continue
-        checkpoint = Checkpoint(position.iteration, env_steps, to_json(run.config), tuple(map(int, counts)))
-        try:
-            save(run.checkpoints, checkpoint, state)
-        except CheckpointError as error:
-            # The other seeds are saved before this is said.
-            failures.append(error)
-        else:
-            draw_learning_curve(run, describe(run.config))
-    if failures:
-        raise failures[0]
+def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> _Position:
+    saved = save_group(group, position.saved, position.iteration, position.restarts, position.states, seeds)
+    return dataclasses.replace(position, saved=saved)
 
 
 def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:

@@ -4,12 +4,12 @@ import argparse
 import contextlib
 import dataclasses
 import pathlib
-from typing import Annotated, cast
+from typing import Annotated, cast, get_args
 
 import tyro
 
 from costate._errors import ConfigError, RunDirectoryError
-from costate.config import PRESETS, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
+from costate.config import PRESETS, AlgorithmName, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
 from costate.cores import CORES
 from costate.envs.sensors import BlackoutConfig
 from costate.envs.tasks import TASKS
@@ -19,19 +19,22 @@ from costate.ppo import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, open_run, runs_in
+from costate.sac import SACConfig
 
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainArguments:
-    """Train a recurrent policy on a task whose sensors fail, or continue a run."""
+class CommonArguments:
+    """What training needs to know, whatever the learner."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
     """Task to train on; `costate tasks` lists them. Not given with --resume."""
+    algorithm: AlgorithmName = "ppo"
+    """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps. Each has settings of its own."""
     preset: PresetName = "nc-gru"
-    """Variant of the paper that supplies the defaults below."""
+    """Variant that supplies the defaults below."""
     core: CoreName = "gru"  # type: ignore[valid-type]
     """Recurrent core."""
     readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
@@ -43,7 +46,7 @@ class TrainArguments:
     devices: int | None = None
     """Devices that share the learner's work; None for all that can be used."""
     steps: int | None = None
-    """Environment steps; None for the task's budget in the paper."""
+    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic."""
     out: pathlib.Path | None = None
     """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
     resume: pathlib.Path | None = None
@@ -57,7 +60,26 @@ class TrainArguments:
     sensors: Annotated[BlackoutConfig, tyro.conf.arg(name="")] = BlackoutConfig()
     policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments(CommonArguments):
+    """Train a recurrent policy on a task whose sensors fail, or continue a run.
+
+    The settings shown are those of PPO; `costate train --algorithm sac --help` shows those of soft actor-critic.
+    """
+
     ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicyArguments(CommonArguments):
+    """Train a recurrent policy by soft actor-critic on a task whose sensors fail, or continue a run.
+
+    The settings shown are those of soft actor-critic; `costate train --help` shows those of PPO.
+    """
+
+    sac: Annotated[SACConfig, tyro.conf.arg(name="")] = SACConfig()
 
 
 def run(arguments: list[str]) -> int:
@@ -65,7 +87,8 @@ def run(arguments: list[str]) -> int:
     from costate.console import reporter_for_stdout
     from costate.training import resume_together, train_together
 
-    parsed = tyro.cli(TrainArguments, prog="costate train", args=arguments, default=_train_defaults(arguments))
+    defaults = _train_defaults(arguments)
+    parsed = tyro.cli(type(defaults), prog="costate train", args=arguments, default=defaults)
     if parsed.resume is not None:
         _check_unchanged(parsed.resume, parsed, arguments)
         with contextlib.closing(reporter_for_stdout()) as reporter:
@@ -97,17 +120,21 @@ def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
     return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
 
 
-def _train_defaults(arguments: list[str]) -> TrainArguments:
+def _train_defaults(arguments: list[str]) -> CommonArguments:
     """Defaults as the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--preset", "--core", "--readout", "--resume"):
+    for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume"):
         peek.add_argument(flag)
     chosen, _ = peek.parse_known_args(arguments)
     if chosen.resume is not None:
-        return _as_arguments(open_run(runs_in(pathlib.Path(chosen.resume))[0]).config, "nc-gru")
+        config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
+        return _as_arguments(config, _usual_preset(config.algorithm))
     # An unknown preset is left to the parser proper, whose error shows the choices.
-    name = chosen.preset if chosen.preset in PRESETS else "nc-gru"
+    name = chosen.preset if chosen.preset in PRESETS else _usual_preset(chosen.algorithm)
     config = preset(name, next(iter(TASKS)).name)
+    if chosen.algorithm in get_args(AlgorithmName) and chosen.algorithm != config.algorithm:
+        fitting = ", ".join(other for other in PRESETS if preset(other, config.task).algorithm == chosen.algorithm)
+        raise ConfigError(f"The preset {name} is one of {config.algorithm}, but --algorithm is {chosen.algorithm}. Presets of it: {fitting}.")
     policy = config.policy
     if chosen.core is not None:
         policy = dataclasses.replace(policy, core=CORES[chosen.core]())
@@ -116,9 +143,14 @@ def _train_defaults(arguments: list[str]) -> TrainArguments:
     return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
 
 
-def _as_arguments(config: RunConfig, preset_name: str) -> TrainArguments:
-    return TrainArguments(
+def _usual_preset(algorithm: str | None) -> PresetName:
+    return "nc-sac-gru" if algorithm == "sac" else "nc-gru"
+
+
+def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
+    common = CommonArguments(
         task=config.task,
+        algorithm=config.algorithm,
         preset=cast(PresetName, preset_name),
         core=CORES.name_of(type(config.policy.core)),
         readout=READOUTS.name_of(type(config.policy.readout)),
@@ -128,11 +160,12 @@ def _as_arguments(config: RunConfig, preset_name: str) -> TrainArguments:
         sensors=config.sensors,
         policy=config.policy,
         rollout=config.rollout,
-        ppo=config.ppo,
     )
+    shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
+    return OffPolicyArguments(**shared, sac=config.sac) if config.algorithm == "sac" else TrainArguments(**shared, ppo=config.ppo)
 
 
-def _run_config(arguments: TrainArguments) -> RunConfig:
+def _run_config(arguments: CommonArguments) -> RunConfig:
     if not arguments.task:
         raise ConfigError("No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them.")
     return RunConfig(
@@ -143,11 +176,13 @@ def _run_config(arguments: TrainArguments) -> RunConfig:
         policy=arguments.policy,
         sensors=arguments.sensors,
         rollout=arguments.rollout,
-        ppo=arguments.ppo,
+        algorithm=arguments.algorithm,
+        ppo=arguments.ppo if isinstance(arguments, TrainArguments) else PPOConfig(),
+        sac=arguments.sac if isinstance(arguments, OffPolicyArguments) else SACConfig(),
     )
 
 
-def _check_unchanged(run: pathlib.Path, parsed: TrainArguments, arguments: list[str]) -> None:
+def _check_unchanged(run: pathlib.Path, parsed: CommonArguments, arguments: list[str]) -> None:
     """A resumed run keeps its config: anything else would not continue the same curve."""
     flags = {argument.split("=")[0] for argument in arguments}
     meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})

@@ -1,0 +1,15 @@
+"""Checks that several configs share."""
+
+import dataclasses
+import math
+from typing import Any
+
+from costate._errors import ConfigError
+
+
+def require_finite(config: Any) -> None:
+    """Raise if a number in a config is infinite or not one: comparisons with it would pass by accident."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{field.name} is {value}, but it must be a finite number.")

@@ -1,0 +1,71 @@
+"""What an algorithm has to be able to do; everything else is shared."""
+
+import abc
+import dataclasses
+from typing import Any, NamedTuple
+
+from costate._types import Array, Bool, Float, Int, Key
+from costate.config import RunConfig
+from costate.controllers import AbstractController
+from costate.envs.base import AbstractEnv
+from costate.replay import Replay
+from costate.rollout import Exploration
+from costate.sharding import Shards
+
+State = Any
+"""Everything that training changes, as a pytree with a random key in ``key``."""
+RolloutState = Any
+"""Where every stream stands between two iterations, as a dataclass with ``env_state`` and ``timestep``."""
+Metrics = dict[str, Float[Array, ""]]
+
+
+class Experience(NamedTuple):
+    """What a rollout leaves for the learner."""
+
+    rows: Any
+    """Only the algorithm itself looks into it."""
+    is_first: Bool[Array, "*N T B"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractAlgorithm(abc.ABC):
+    """A learner of one run. It holds the config and nothing else; all methods but :meth:`begin` are pure and written for one seed."""
+
+    config: RunConfig
+
+    @property
+    @abc.abstractmethod
+    def streams(self) -> int:
+        """Sequences in one gradient step, which devices can share between them."""
+
+    @abc.abstractmethod
+    def fresh(self, seed: Int[Array, ""]) -> State:
+        """Training before its first iteration."""
+
+    @abc.abstractmethod
+    def acting(self, state: State) -> Any:
+        """The part of a state that a rollout needs; it is moved to the device of the simulator in every iteration."""
+
+    @abc.abstractmethod
+    def begin(self, env: AbstractEnv, states: State, keys: Key[Array, " N"]) -> RolloutState:
+        """A new episode in every environment of every seed, with nothing in memory (runs on the host)."""
+
+    @abc.abstractmethod
+    def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
+        """One rollout."""
+
+    @abc.abstractmethod
+    def learn(self, state: State, experience: Experience, shards: Shards) -> tuple[State, Metrics]:
+        """What is learnt from it. All shards hold all of the experience and end with the same state."""
+
+    @abc.abstractmethod
+    def controller(self, state: State) -> AbstractController:
+        """What acts when nobody learns any more."""
+
+    @abc.abstractmethod
+    def detach_replay(self, state: State) -> tuple[State, Replay | None]:
+        """A state without the experience that it remembers, and that; it is stored apart, because most of it was stored before."""
+
+    @abc.abstractmethod
+    def attach_replay(self, state: State, replay: Replay | None) -> State:
+        """The inverse of :meth:`detach_replay`."""

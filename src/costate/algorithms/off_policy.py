@@ -1,0 +1,53 @@
+"""Recurrent soft actor-critic behind the common interface."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from costate._types import Array, Int, Key
+from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
+from costate.controllers import SquashedController
+from costate.envs.base import AbstractEnv
+from costate.replay import Replay
+from costate.rollout import Exploration
+from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up
+from costate.sac_rollout import SACRolloutState, begin_sac, roll_sac
+from costate.sharding import Shards
+
+
+class OffPolicy(AbstractAlgorithm):
+    """Every iteration adds its rollout to a replay, and learns from windows of all that is in it."""
+
+    @property
+    def streams(self) -> int:
+        return self.config.sac.replay.batch
+
+    def fresh(self, seed: Int[Array, ""]) -> SACTrainState:
+        config, task = self.config, self.config.task_record
+        return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), task.observation_size, task.action_size)
+
+    def acting(self, state: SACTrainState) -> Any:
+        return state.learner.networks.actor, state.learner.observation_stats, state.iteration
+
+    def begin(self, env: AbstractEnv, states: SACTrainState, keys: Key[Array, " N"]) -> SACRolloutState:
+        return begin_sac(env, states.learner.networks.actor, keys)
+
+    def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
+        actor, stats, iteration = acting
+        warming = warming_up(self.config.sac, self.config.rollout, iteration)
+        state, rows, episodes = roll_sac(env, self.config.rollout.observation_clip, actor, stats, warming, state, exploration)
+        return state, Experience((rows, episodes), rows.is_first)
+
+    def learn(self, state: SACTrainState, experience: Experience, shards: Shards) -> tuple[SACTrainState, Metrics]:
+        rows, episodes = experience.rows
+        return learn(self.config.sac, self.config.rollout, state, rows, episodes, shards)
+
+    def controller(self, state: SACTrainState) -> SquashedController:
+        return SquashedController(state.learner.networks.actor, state.learner.observation_stats, self.config.rollout.observation_clip)
+
+    def detach_replay(self, state: SACTrainState) -> tuple[SACTrainState, Replay | None]:
+        return dataclasses.replace(state, replay=None), state.replay
+
+    def attach_replay(self, state: SACTrainState, replay: Replay | None) -> SACTrainState:
+        return dataclasses.replace(state, replay=replay)

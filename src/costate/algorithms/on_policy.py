@@ -1,0 +1,54 @@
+"""Proximal policy optimisation as in the paper, behind the common interface."""
+
+from typing import Any
+
+import jax
+
+from costate._types import Array, Int, Key
+from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
+from costate.controllers import GaussianController
+from costate.envs.base import AbstractEnv
+from costate.policy import build_policy
+from costate.ppo import TrainState, initial_state, streams_per_minibatch, update
+from costate.replay import Replay
+from costate.rollout import Exploration, RolloutState, begin_seeds, roll
+from costate.sharding import Shards
+
+
+class OnPolicy(AbstractAlgorithm):
+    """Every iteration learns from its own rollout alone."""
+
+    @property
+    def streams(self) -> int:
+        return streams_per_minibatch(self.config.rollout, self.config.ppo)
+
+    def fresh(self, seed: Int[Array, ""]) -> TrainState:
+        key_policy, key_training = jax.random.split(jax.random.key(seed))
+        task = self.config.task_record
+        policy = build_policy(self.config.policy, key_policy, task.observation_size, task.action_size)
+        return initial_state(self.config.ppo, policy, key_training, task.observation_size)
+
+    def acting(self, state: TrainState) -> Any:
+        return state.policy, state.observation_stats
+
+    def begin(self, env: AbstractEnv, states: TrainState, keys: Key[Array, " N"]) -> RolloutState:
+        return begin_seeds(env, states.policy, keys)
+
+    def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
+        ppo = self.config.ppo
+        policy, stats = acting
+        state, trajectory, final_value = roll(env, self.config.rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration)
+        return state, Experience((trajectory, final_value), trajectory.is_first)
+
+    def learn(self, state: TrainState, experience: Experience, shards: Shards) -> tuple[TrainState, Metrics]:
+        trajectory, final_value = experience.rows
+        return update(self.config.ppo, self.config.rollout, self.config.iterations, state, trajectory, final_value, shards)
+
+    def controller(self, state: TrainState) -> GaussianController:
+        return GaussianController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
+
+    def detach_replay(self, state: TrainState) -> tuple[TrainState, None]:
+        return state, None
+
+    def attach_replay(self, state: TrainState, replay: Replay | None) -> TrainState:
+        return state

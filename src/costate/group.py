@@ -1,0 +1,107 @@
+"""Runs that train together, and what is kept of them on disk: saved side by side, continued from where all of them stand."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from costate._errors import CheckpointError
+from costate._files import remove
+from costate.algorithms import algorithm_for
+from costate.algorithms.base import State
+from costate.checkpoint import Checkpoint, folders, load, load_latest, save
+from costate.config import RunConfig, to_json
+from costate.cores import CORES
+from costate.curves import draw_learning_curve
+from costate.programs import join_seeds, split_seeds, state_template
+from costate.run_directory import Run
+from costate.sharding import Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seed and train together."""
+
+    runs: tuple[Run, ...]
+    layout: Layout
+    wandb: str | None = None
+    """Project at Weights & Biases that the metrics go to as well."""
+
+    @property
+    def config(self) -> RunConfig:
+        """What all of them compute, up to the seed."""
+        return self.runs[0].config
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.config.seed for run in self.runs)
+
+
+def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
+    """One line that says what will run."""
+    core = CORES.name_of(type(config.policy.core))
+    prefix = ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "")
+    which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
+    return (
+        f"{prefix}{core.upper()} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
+        f"{config.sensors.dropout:.0%} blackout, c₃ = {config.costate_coef:g}, {which}"
+    )
+
+
+def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
+    """Where training starts."""
+    return [Checkpoint(0, 0, to_json(run.config), (0,) * run.config.rollout.environments) for run in runs]
+
+
+def save_group(
+    group: Group, before: Sequence[Checkpoint], iteration: int, restarts: np.ndarray, states: State, seeds: Sequence[int] | None = None
+) -> list[Checkpoint]:
+    """A checkpoint and a picture for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
+    algorithm = algorithm_for(group.config)
+    env_steps = iteration * group.config.rollout.steps_per_iteration
+    counts = np.split(restarts, len(group.runs))
+    saved, failures = [], []
+    for run, old, state, own in zip(group.runs, before, split_seeds(states, len(group.runs)), counts, strict=True):
+        if seeds is not None and run.config.seed not in seeds:
+            continue
+        checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay)
+        try:
+            saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
+        except CheckpointError as error:
+            # The other seeds are saved before this is said.
+            failures.append(error)
+        else:
+            draw_learning_curve(run, describe(run.config))
+    if failures:
+        raise failures[0]
+    return saved
+
+
+def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], State]:
+    """The newest checkpoints that all runs have and that can be read, and their states with the seeds as the first axis."""
+    algorithm = algorithm_for(runs[0].config)
+    template, replay = algorithm.detach_replay(state_template(runs[0].config))
+    if len(runs) == 1:
+        checkpoint, state, remembered = load_latest(runs[0].checkpoints, runs[0].config, template, warn, replay)
+        return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
+    common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
+    for name in sorted(common, reverse=True):
+        try:
+            loaded = [load(run.checkpoints / name, run.config, template, replay) for run in runs]
+        except CheckpointError as error:
+            warn(f"{error} Falling back to an older one.")
+            continue
+        _go_back(runs, name, warn)
+        return [checkpoint for checkpoint, _, _ in loaded], join_seeds(*(algorithm.attach_replay(state, replay) for _, state, replay in loaded))
+    steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
+    raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
+
+
+def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:
+    """Forget what some of the runs did after the checkpoint that all continue from: it will be computed again."""
+    for run in runs:
+        later = [folder for folder in folders(run.checkpoints) if folder.name > name]
+        if later:
+            warn(f"{run.path} goes back from {later[-1].name} to {name}, where all seeds stand.")
+        for folder in later:
+            remove(folder)

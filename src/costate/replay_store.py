@@ -1,0 +1,90 @@
+"""Replay on disk: rows are written once, in chunks as they come, and a checkpoint lists the chunks that hold what it remembers.
+
+Writing the whole ring with every checkpoint would cost as much as the rest of a short run.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+
+from costate._errors import CheckpointError
+from costate._files import explained_errors, remove, write_atomically
+from costate.replay import Replay, ReplayRows
+
+FIELDS = tuple(field.name for field in dataclasses.fields(ReplayRows))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A file of rows of all streams, counted from the first that was ever written."""
+
+    file: str
+    start: int
+    stop: int
+    sha256: str
+
+
+def save_new_rows(directory: pathlib.Path, replay: Replay, before: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """Write the rows that the chunks of the checkpoint before do not hold; returns the chunks that hold all that is remembered."""
+    written = int(replay.written)
+    oldest = written - min(written, replay.capacity)
+    start = max(oldest, before[-1].stop if before else 0)
+    kept = tuple(chunk for chunk in before if chunk.stop > oldest)
+    return kept if start == written else (*kept, _write(directory, replay, start, written))
+
+
+def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Chunk:
+    places = np.arange(start, stop) % replay.capacity
+    tensors = {name: np.ascontiguousarray(np.asarray(getattr(replay.rows, name))[places]) for name in FIELDS}
+    for name, tensor in tensors.items():
+        if tensor.dtype != bool and not np.isfinite(tensor).all():
+            raise CheckpointError(f"Not saved: the {name} of the newest rows of the replay is not finite. The checkpoints before are kept.")
+    content = safetensors.numpy.save(tensors)
+    file = directory / f"rows_{start:012d}_{stop:012d}.safetensors"
+    with explained_errors(directory):
+        directory.mkdir(exist_ok=True)
+    write_atomically(file, content)
+    return Chunk(file.name, start, stop, hashlib.sha256(content).hexdigest())
+
+
+def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay) -> Replay:
+    """The ring that the chunks were written from; anything missing, truncated or altered is an error that names the file."""
+    rings = {name: np.zeros(leaf.shape, leaf.dtype) for name in FIELDS for leaf in [getattr(template.rows, name)]}
+    capacity = template.capacity
+    written = chunks[-1].stop if chunks else 0
+    for chunk in chunks:
+        tensors = _read(directory / chunk.file, chunk, rings)
+        remembered = np.arange(max(chunk.start, written - capacity), chunk.stop)
+        for name, ring in rings.items():
+            ring[remembered % capacity] = tensors[name][remembered - chunk.start]
+    rows = ReplayRows(**{name: jnp.asarray(ring) for name, ring in rings.items()})
+    return Replay(rows, jax.device_put(np.int32(written)))
+
+
+def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}.") from error
+    if hashlib.sha256(content).hexdigest() != chunk.sha256:
+        raise CheckpointError(f"{file} is truncated or was altered: its digest is not the one that was recorded.")
+    tensors = safetensors.numpy.load(content)
+    for name, ring in rings.items():
+        wanted = (chunk.stop - chunk.start, *ring.shape[1:])
+        if name not in tensors or tensors[name].shape != wanted or tensors[name].dtype != ring.dtype:
+            raise CheckpointError(f"{file} does not fit this run's replay: {name} should be {ring.dtype}{list(wanted)}.")
+    return tensors
+
+
+def remove_unused(directory: pathlib.Path, used: Iterable[Chunk]) -> None:
+    """Delete the chunks that no checkpoint needs any more."""
+    names = {chunk.file for chunk in used}
+    for file in directory.glob("rows_*.safetensors"):
+        if file.name not in names:
+            remove(file)
