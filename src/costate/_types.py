@@ -4,6 +4,6 @@ Axis letters: ``T`` time, ``B`` environments (streams), ``O`` observation, ``A``
 time-major.
 """
 
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt, UInt8
 
-__all__ = ["Array", "Bool", "Float", "Int", "Key", "PyTree", "UInt8"]
+__all__ = ["Array", "Bool", "Float", "Int", "Key", "PyTree", "UInt", "UInt8"]

@@ -23,6 +23,15 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def available_memory() -> int:
+    """Bytes that programs can still take: what Linux says is available, elsewhere all that is built in."""
+    meminfo = pathlib.Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)

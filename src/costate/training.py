@@ -13,6 +13,7 @@ import numpy as np
 
 from costate._errors import ConfigError, DivergedError
 from costate._types import Array, Bool
+from costate.algorithms import algorithm_for
 from costate.algorithms.base import RolloutState, State
 from costate.checkpoint import Checkpoint, folders
 from costate.config import RunConfig
@@ -21,7 +22,7 @@ from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.interrupts import StopRequest, stop_requests
-from costate.machine import describe_machine
+from costate.machine import available_memory, describe_machine
 from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
 from costate.run_directory import Run, check_free, create_run, open_run
@@ -75,6 +76,7 @@ def train_together(
     if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
         raise ConfigError(f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}.")
     layout = learner_layout(configs[0], len(configs), devices)
+    check_memory(configs[0], layout, len(configs))
     machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
     for out in outs:
         check_free(pathlib.Path(out), overwrite=overwrite)
@@ -82,6 +84,8 @@ def train_together(
     group = Group(runs, layout, wandb)
     reporter = reporter or SilentReporter()
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
+    if algorithm_for(group.config).replay_bytes:
+        reporter.say(_remembers(group.config, layout))
     with _building(group) as env:
         states = fresh_states(group.config, group.seeds)
         starts = save_group(group, first_checkpoints(runs), 0, np.zeros(len(runs) * group.config.rollout.environments, int), states)
@@ -107,8 +111,28 @@ def resume_together(
     starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = Group(runs, layout, wandb)
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
+    if algorithm_for(group.config).replay_bytes:
+        reporter.say(_remembers(group.config, layout))
     with _building(group) as env:
         return _train_from(group, env.result(), starts, states, reporter)
+
+
+def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
+    """Raise if what the learner remembers will not fit into memory."""
+    # Each device that shares a seed has all of its replay, and an update makes a new one out of the old.
+    needed, available = 2 * seeds * layout.streams * algorithm_for(config).replay_bytes, available_memory()
+    if needed > available:
+        raise ConfigError(
+            f"A replay of {config.sac.replay.capacity:,} steps takes {needed / 1e9:,.1f} GB (two copies on each of {layout.streams} devices"
+            f"{f', {seeds} seeds' if seeds > 1 else ''}), but {available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, "
+            "--replay.storage float16, or --devices 1."
+        )
+
+
+def _remembers(config: RunConfig, layout: Layout) -> str:
+    size = algorithm_for(config).replay_bytes / 1e6
+    where = f" on each of {layout.streams} devices" if layout.streams > 1 else ""
+    return f"replay: the last {config.sac.replay.capacity:,} steps, {size:,.0f} MB{where}"
 
 
 def _location(runs: Sequence[Run]) -> str:

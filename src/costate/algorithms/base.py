@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from typing import Any, NamedTuple
 
-from costate._types import Array, Bool, Float, Int, Key
+from costate._types import Array, Bool, Float, Key, UInt
 from costate.config import RunConfig
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv
@@ -39,7 +39,7 @@ class AbstractAlgorithm(abc.ABC):
         """Sequences in one gradient step, which devices can share between them."""
 
     @abc.abstractmethod
-    def fresh(self, seed: Int[Array, ""]) -> State:
+    def fresh(self, seed: UInt[Array, ""]) -> State:
         """Training before its first iteration."""
 
     @abc.abstractmethod
@@ -61,6 +61,11 @@ class AbstractAlgorithm(abc.ABC):
     @abc.abstractmethod
     def controller(self, state: State) -> AbstractController:
         """What acts when nobody learns any more."""
+
+    @property
+    @abc.abstractmethod
+    def replay_bytes(self) -> int:
+        """Memory of the experience that a state remembers, known before there is one; 0 if it remembers none."""
 
     @abc.abstractmethod
     def detach_replay(self, state: State) -> tuple[State, Replay | None]:

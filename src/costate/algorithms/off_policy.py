@@ -1,15 +1,15 @@
 """Recurrent soft actor-critic behind the common interface."""
 
-import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 
-from costate._types import Array, Int, Key
+from costate._types import Array, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
 from costate.controllers import SquashedController
 from costate.envs.base import AbstractEnv
-from costate.replay import Replay
+from costate.replay import Replay, replay_bytes
 from costate.rollout import Exploration
 from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up
 from costate.sac_rollout import SACRolloutState, begin_sac, roll_sac
@@ -23,7 +23,7 @@ class OffPolicy(AbstractAlgorithm):
     def streams(self) -> int:
         return self.config.sac.replay.batch
 
-    def fresh(self, seed: Int[Array, ""]) -> SACTrainState:
+    def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
         return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), task.observation_size, task.action_size)
 
@@ -46,8 +46,19 @@ class OffPolicy(AbstractAlgorithm):
     def controller(self, state: SACTrainState) -> SquashedController:
         return SquashedController(state.learner.networks.actor, state.learner.observation_stats, self.config.rollout.observation_clip)
 
+    @property
+    def replay_bytes(self) -> int:
+        task, settings, streams = self.config.task_record, self.config.sac.replay, self.config.rollout.environments
+        return replay_bytes(settings.rows(streams), streams, task.observation_size, task.action_size, settings.storage)
+
     def detach_replay(self, state: SACTrainState) -> tuple[SACTrainState, Replay | None]:
-        return dataclasses.replace(state, replay=None), state.replay
+        return _with_replay(state, None), state.replay
 
     def attach_replay(self, state: SACTrainState, replay: Replay | None) -> SACTrainState:
-        return dataclasses.replace(state, replay=replay)
+        return _with_replay(state, replay)
+
+
+def _with_replay(state: SACTrainState, replay: Replay | None) -> SACTrainState:
+    # Not by `dataclasses.replace`, because states can also be made of shapes alone.
+    changed: SACTrainState = eqx.tree_at(lambda state: state.replay, state, replay, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Replay))
+    return changed

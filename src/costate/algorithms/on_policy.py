@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from costate._types import Array, Int, Key
+from costate._types import Array, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
 from costate.controllers import GaussianController
 from costate.envs.base import AbstractEnv
@@ -22,7 +22,7 @@ class OnPolicy(AbstractAlgorithm):
     def streams(self) -> int:
         return streams_per_minibatch(self.config.rollout, self.config.ppo)
 
-    def fresh(self, seed: Int[Array, ""]) -> TrainState:
+    def fresh(self, seed: UInt[Array, ""]) -> TrainState:
         key_policy, key_training = jax.random.split(jax.random.key(seed))
         task = self.config.task_record
         policy = build_policy(self.config.policy, key_policy, task.observation_size, task.action_size)
@@ -46,6 +46,10 @@ class OnPolicy(AbstractAlgorithm):
 
     def controller(self, state: TrainState) -> GaussianController:
         return GaussianController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
+
+    @property
+    def replay_bytes(self) -> int:
+        return 0
 
     def detach_replay(self, state: TrainState) -> tuple[TrainState, None]:
         return state, None

@@ -1,0 +1,177 @@
+"""Soft actor-critic through the same host loop, checkpoints and evaluation as PPO."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_training import Breaker, numbers
+
+from costate._errors import ConfigError, CostateError
+from costate.algorithms import algorithm_for
+from costate.checkpoint import folders, load
+from costate.config import RunConfig, preset
+from costate.controllers import SquashedController
+from costate.envs.analytic import AnalyticEnv
+from costate.envs.probes import TargetAction
+from costate.evaluation import evaluate
+from costate.policy import PolicyConfig
+from costate.programs import state_template
+from costate.replay import ReplayConfig
+from costate.rollout import RolloutConfig
+from costate.run_directory import open_run
+from costate.running_stats import empty_stats
+from costate.sac import SACConfig
+from costate.sac_networks import build_actor
+from costate.training import resume, train
+
+# 7 × 143 = 1001 rows, a whole episode with its last observation.
+CYCLE, ROWS, ENVIRONMENTS = 7, 143, 2
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    """Four episodes of two environments, the first of them without learning; the replay forgets the first half."""
+    return RunConfig(
+        "CartpoleSwingup",
+        steps=4 * CYCLE * ROWS * ENVIRONMENTS,
+        checkpoint_every=CYCLE,
+        policy=PolicyConfig(hidden_size=8),
+        rollout=RolloutConfig(environments=ENVIRONMENTS, rollout_length=ROWS),
+        algorithm="sac",
+        sac=SACConfig(
+            steps_per_update=26, warmup_steps=1500, head_width=8, replay=ReplayConfig(capacity=2 * 1001 * ENVIRONMENTS, window=12, burn_in=4, batch=4)
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, config):
+    outcome = train(config, tmp_path_factory.mktemp("sac") / "whole")
+    assert outcome.finished
+    return outcome.run
+
+
+def remembered(run):
+    """State and replay of a run's newest checkpoint."""
+    template, replay = algorithm_for(run.config).detach_replay(state_template(run.config))
+    _, state, rows = load(folders(run.checkpoints)[-1], run.config, template, replay)
+    return state, rows
+
+
+def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, config, whole):
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", reporter=Breaker(after=2 * CYCLE + 3))
+    assert resume(tmp_path / "run").finished
+    resumed = open_run(tmp_path / "run")
+    assert numbers(resumed) == numbers(whole)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(resumed)), jax.tree.map(_raw, remembered(whole)))
+
+
+def _raw(leaf):
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def test_what_is_logged(whole):
+    rows = whole.read_metrics()
+    assert len(rows) == 4 * CYCLE
+    # 1500 steps of warm-up end within the sixth iteration of 286; nothing is learnt up to then.
+    assert ["losses/costate" in row for row in rows] == [i >= 6 for i in range(4 * CYCLE)]
+    assert {row["training/updates"] for row in rows} == {0.0, 11.0}
+    # Episodes of all environments end together, with the last row of a cycle; their ends are counted with the step that leads there.
+    assert [i for i, row in enumerate(rows) if "training/episode_reward" in row] == [CYCLE * (i + 1) - 1 for i in range(4)]
+    assert all(row["costate/cosine"] == pytest.approx(1.0 - row["losses/costate"]) for row in rows[6:])
+
+
+def test_the_replay_on_disk_is_what_the_last_checkpoints_need(whole):
+    _, replay = remembered(whole)
+    assert int(replay.written) == 4 * 1001
+    assert replay.capacity == 2 * 1001
+    files = sorted(path.name for path in (whole.checkpoints / "replay").iterdir())
+    # Three checkpoints are kept, after two, three and four episodes, and each remembers two of them: one file for every episode.
+    assert files == [f"rows_{1001 * i:012d}_{1001 * (i + 1):012d}.safetensors" for i in range(4)]
+    # Every episode of the ring starts with a first row and ends with a last one.
+    is_first, is_last = np.asarray(replay.rows.is_first), np.asarray(replay.rows.is_last)
+    assert is_first.sum(0).tolist() == [2, 2]
+    assert is_last.sum(0).tolist() == [2, 2]
+    assert is_first[[0, 1001]].all()
+    assert is_last[[1000, 2001]].all()
+
+
+def test_a_checkpoint_whose_replay_is_damaged_is_not_used(whole, tmp_path):
+    run = open_run(shutil.copytree(whole.path, tmp_path / "copy"))
+    (run.checkpoints / "replay" / "rows_000000003003_000000004004.safetensors").write_bytes(b"nothing")
+    reporter = Breaker()
+    assert resume(run.path, reporter=reporter).finished
+    assert any("rows_000000003003_000000004004.safetensors is truncated or was altered" in line for line in reporter.said)
+    assert numbers(run) == numbers(whole)
+
+
+def test_it_is_evaluated_without_its_replay(whole, tmp_path):
+    run = open_run(shutil.copytree(whole.path, tmp_path / "copy"))
+    shutil.rmtree(run.checkpoints / "replay")
+    half, _ = evaluate(run, episodes=3)
+    dark, _ = evaluate(run, dropout=1.0, episodes=3)
+    assert half.returns != dark.returns
+    assert evaluate(run, episodes=3)[0] == half
+
+
+def test_a_controller_does_what_its_actor_would_and_remembers_it():
+    env = AnalyticEnv(TargetAction(), 3)
+    actor = build_actor(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
+    controller = SquashedController(actor, empty_stats((1,)), 10.0)
+    _, now = env.reset(jax.random.key(1))
+    control, (hidden, before) = controller.decide(env, now, controller.empty_memory(env))
+    # By hand: seen observations are clipped, zeros are dark, nothing was done before; the readout's mean is squashed and scaled to the bounds.
+    seen = np.any(np.asarray(now.observation) != 0.0, axis=-1, keepdims=True)
+    inputs = np.concatenate([np.clip(now.observation, -10.0, 10.0), seen, np.zeros((3, 1))], axis=-1).astype(np.float32)
+    features = np.tanh(inputs @ actor.encoder.weights + np.asarray(actor.encoder.bias)[None])
+    expected = np.stack([actor.core.step(jnp.asarray(feature), jnp.zeros(4)) for feature in features])
+    np.testing.assert_allclose(hidden, expected, rtol=1e-5, atol=1e-6)
+    squashed = np.tanh(expected @ actor.readout.weights + np.asarray(actor.readout.bias)[None])
+    np.testing.assert_allclose(before, squashed, rtol=1e-5, atol=1e-6)
+    low, high = env.action_low, env.action_high
+    np.testing.assert_allclose(control, low + (squashed + 1.0) / 2.0 * (high - low), rtol=1e-5, atol=1e-6)
+
+
+def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
+    from costate.training import train_together
+
+    short = dataclasses.replace(config, steps=2 * CYCLE * ROWS * ENVIRONMENTS)
+    configs = [dataclasses.replace(short, seed=seed) for seed in (0, 5)]
+    together = train_together(configs, [tmp_path / "0", tmp_path / "5"])
+    alone = train(configs[1], tmp_path / "alone", devices=1)
+    for row, expected in zip(numbers(together[1].run), numbers(alone.run), strict=True):
+        assert row == pytest.approx(expected, rel=2e-2, abs=1e-3)
+    assert numbers(together[0].run)[:6] == numbers(whole)[:6]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sac": SACConfig(steps_per_update=17)}, "no whole number of updates"),
+        ({"sac": SACConfig(replay=ReplayConfig(capacity=700))}, "A replay of 700 steps keeps 43 rows"),
+        ({"sac": SACConfig(replay=ReplayConfig(capacity=1000))}, "keeps 62 rows of each environment, fewer than the 91"),
+        ({"algorithm": "ppo"}, "settings of sac were changed|cannot be split evenly"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, message):
+    base = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(costate_coef=0.1))
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(base, **changes)
+
+
+def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):
+    config = dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup"), sac=SACConfig(replay=ReplayConfig(batch=5)))
+    with pytest.raises(ConfigError, match="5 streams of a minibatch cannot be split evenly over 2"):
+        train(config, tmp_path / "run", devices=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_path):
+    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(replay=ReplayConfig(capacity=10**12)))
+    with pytest.raises(CostateError, match=r"A replay of 1,000,000,000,000 steps takes .* GB"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
