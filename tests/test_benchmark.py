@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from costate.benchmark import Benchmark, flops_per_env_step, table
+from costate.benchmark import Benchmark, table
 from costate.cli import main
 from costate.config import preset
+from costate.flops import flops_per_env_step
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
 
@@ -33,7 +34,7 @@ def test_flops_grow_with_the_square_of_the_width_and_with_epochs():
     assert flops_per_env_step(config) - flops_per_env_step(preset("gru", "CartpoleSwingup")) == 4 * 4 * 2 * 128 * 128
 
 
-RESULT = Benchmark("WalkerStand", "nc-gru", 1, 2, 7, 10_000.0, 100.0, 1e6, 9_000.0, 30_000.0, 8_000.0, 9_090.9, 5.0, 1.4, 14.0, 6.0)
+RESULT = Benchmark("WalkerStand", "nc-gru", 1, 2, 7, 10_000.0, 100.0, 1e6, 9_000.0, 30_000.0, 16.0, 8_000.0, 9_090.9, 5.0, 1.4, 14.0, 6.0)
 
 
 def test_the_table_shows_the_fraction_of_the_limit():
@@ -54,9 +55,24 @@ def test_the_command_measures_and_its_limit_is_the_formula(capsys):
     assert 0.1 < result["peak_memory_gb"] < 8.0
 
 
+def test_the_command_measures_soft_actor_critic(capsys):
+    assert main(["bench", "CartpoleSwingup", "--algorithm", "sac", "--repeats", "1", "--no-starts", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["preset"] == "nc-sac-gru"
+    # One update for every 16 steps.
+    assert result["updates"] == pytest.approx(result["learner_only"] / 16, rel=1e-6)
+    assert result["flops_per_step"] == flops_per_env_step(preset("nc-sac-gru", "CartpoleSwingup"))
+    assert 0.0 < result["fraction_of_limit"] < 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["bench", "Walker"], "Unknown task"), (["bench", "--seeds", "0"], "seeds is 0"), (["bench", "--repeats", "0"], "repeats is 0")],
+    [
+        (["bench", "Walker"], "Unknown task"),
+        (["bench", "--seeds", "0"], "seeds is 0"),
+        (["bench", "--repeats", "0"], "repeats is 0"),
+        (["bench", "--algorithm", "sac", "--preset", "gru"], "The preset gru is one of ppo"),
+    ],
 )
 def test_bad_input_is_refused_at_once(arguments, message, capsys):
     assert main(arguments) == 1

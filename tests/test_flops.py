@@ -8,11 +8,13 @@ import jax.extend.core
 import jax.numpy as jnp
 import pytest
 
-from costate.benchmark import flops_per_env_step
 from costate.config import preset
+from costate.flops import flops_per_env_step, flops_per_update
 from costate.policy import act
 from costate.ppo import Batch, Rows, total_loss
 from costate.programs import fresh_state
+from costate.replay import ReplayConfig
+from costate.sac import SACConfig, sac_update
 
 STEPS, STREAMS = 6, 3
 
@@ -61,3 +63,13 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     assert rollout == pytest.approx(one_epoch - (expected - one_epoch) / 3, rel=1e-9)
     # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some 700,000.
     assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["nc-sac-gru", "nc-sac-ctrnn"])
+def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(name):
+    config = dataclasses.replace(preset(name, "WalkerStand"), sac=SACConfig(replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS)))
+    state = fresh_state(config)
+    program = jax.make_jaxpr(lambda learner, replay, key: sac_update(config.sac, 10.0, learner, replay, key))
+    counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
+    # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first rows' memory is formed and not used.
+    assert counted == pytest.approx(flops_per_update(config), rel=0.01)

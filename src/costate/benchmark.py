@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float, Key
+from costate.algorithms import algorithm_for
 from costate.config import PresetName, RunConfig, preset
-from costate.cores.ctrnn import CTRNNConfig
-from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
+from costate.flops import flops_per_env_step
 from costate.programs import UNCACHEABLE, Programs, compile_programs, fresh_states, learner_layout, start_episodes
 from costate.startup import forget_uncacheable, prepare_jax
 
@@ -50,6 +50,8 @@ class Benchmark:
     """Matrix products that the algorithm needs for one env-step, rollout and update together."""
     collect: float
     learner_only: float
+    updates: float
+    """Gradient steps per second of the learner alone."""
     end_to_end: float
     limit: float
     compile_seconds: float
@@ -68,7 +70,7 @@ class Benchmark:
 def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool) -> Benchmark:
     """Measure training of ``seeds`` seeds together at the paper's configuration."""
     prepare_jax()
-    config = preset(preset_name, task)
+    config = without_warmup(preset(preset_name, task))
     numbers = tuple(range(seeds))
     layout = learner_layout(config, seeds, devices)
     # Processes of their own, before this one takes the cores.
@@ -95,6 +97,7 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
         flops_per_step=flops,
         collect=steps / collect,
         learner_only=steps / update,
+        updates=algorithm_for(config).updates_per_iteration * seeds / update,
         # The median of whole iterations, not a sum of medians.
         end_to_end=steps / statistics.median(c + u for c, u in zip(seconds[1], seconds[2], strict=True)),
         limit=1.0 / (raw / steps + flops / peak_flops),
@@ -103,6 +106,11 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
         cold_start_seconds=cold,
         warm_start_seconds=warm,
     )
+
+
+def without_warmup(config: RunConfig) -> RunConfig:
+    """The config of an iteration like most: one that learns."""
+    return config if config.algorithm == "ppo" else dataclasses.replace(config, sac=dataclasses.replace(config.sac, warmup_steps=0))
 
 
 def measure_iterations(
@@ -117,6 +125,9 @@ def measure_iterations(
     updates: list[float] = []
     products: list[float] = []
     _seconds(product, matrix, matrix)
+    if config.algorithm == "sac":
+        # There is nothing to learn from before the first rollout is remembered.
+        states, _ = programs.update(states, programs.collect(states, start_episodes(config, env, states))[1])
     for _ in range(repeats):
         started = time.perf_counter()
         rollout_state, experience = programs.collect(states, start_episodes(config, env, states))
@@ -146,28 +157,6 @@ def _seconds(program: Callable[..., Any], *arguments: Any) -> float:
     started = time.perf_counter()
     jax.block_until_ready(program(*arguments))
     return time.perf_counter() - started
-
-
-def flops_per_env_step(config: RunConfig) -> float:
-    """Floating-point operations in the matrix products of one env-step, counted as few as the mathematics allows.
-
-    The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much, except that nothing is
-    differentiated by the observation itself. The co-state target is one more product with the transposed input weights, and for the GRU of the paper
-    one with those of the candidate.
-    """
-    task, width = config.task_record, config.policy.hidden_size
-    square = 2.0 * width * width
-    encoder, heads = 2.0 * task.observation_size * width, 2.0 * width * (task.action_size + 1)
-    core, target = {
-        GRUConfig: (6.0 * square, 4.0 * square),
-        ResetAfterGRUConfig: (6.0 * square, 3.0 * square),
-        CTRNNConfig: (2.0 * square, square),
-    }[type(config.policy.core)]
-    forward = encoder + core + heads
-    reverse = encoder + 2.0 * (core + heads)
-    # The baselines measure the co-state loss too, to be compared, but do not need it.
-    needed = target if config.ppo.costate_coef > 0.0 else 0.0
-    return forward + config.ppo.epochs * (forward + reverse + needed)
 
 
 def measure_starts(task: str, preset_name: str) -> tuple[float, float]:
@@ -203,6 +192,7 @@ def table(result: Benchmark) -> str:
         ("limit", f"{result.limit:,.0f} steps/s", "physics and products alone, at full speed"),
         ("collect only", f"{result.collect:,.0f} steps/s", "physics with the policy in the loop"),
         ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} devices"),
+        ("", f"{result.updates:,.1f} updates/s", ""),
         ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
         ("compiled in", f"{result.compile_seconds:.1f} s", "in this process"),
         ("peak memory", f"{result.peak_memory_gb:.2f} GB", "resident"),

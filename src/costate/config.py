@@ -11,7 +11,7 @@ from costate.cores import CORES, CoreConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import BlackoutConfig
-from costate.envs.tasks import TASKS, Task
+from costate.envs.tasks import PAPER_TASKS, TASKS, Task
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig, check_divisible
 from costate.readouts import READOUTS, ReadoutConfig
@@ -207,6 +207,19 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+def usual_preset(algorithm: str | None) -> PresetName:
+    """The preset that is meant where only the algorithm is named."""
+    return "nc-sac-gru" if algorithm == "sac" else "nc-gru"
+
+
+def check_preset(name: str, algorithm: str) -> None:
+    """Raise unless a preset is one of an algorithm."""
+    found = preset(name, PAPER_TASKS[0]).algorithm
+    if found != algorithm:
+        fitting = ", ".join(other for other in PRESETS if preset(other, PAPER_TASKS[0]).algorithm == algorithm)
+        raise ConfigError(f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of it: {fitting}.")
 
 
 def variant_name(config: RunConfig) -> str:

@@ -38,6 +38,11 @@ class AbstractAlgorithm(abc.ABC):
     def streams(self) -> int:
         """Sequences in one gradient step, which devices can share between them."""
 
+    @property
+    @abc.abstractmethod
+    def updates_per_iteration(self) -> int:
+        """Gradient steps between two rollouts."""
+
     @abc.abstractmethod
     def fresh(self, seed: UInt[Array, ""]) -> State:
         """Training before its first iteration."""

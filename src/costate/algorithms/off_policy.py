@@ -23,6 +23,10 @@ class OffPolicy(AbstractAlgorithm):
     def streams(self) -> int:
         return self.config.sac.replay.batch
 
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.config.rollout.steps_per_iteration // self.config.sac.steps_per_update
+
     def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
         return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), task.observation_size, task.action_size)

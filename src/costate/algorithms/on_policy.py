@@ -22,6 +22,10 @@ class OnPolicy(AbstractAlgorithm):
     def streams(self) -> int:
         return streams_per_minibatch(self.config.rollout, self.config.ppo)
 
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.config.ppo.epochs * self.config.ppo.minibatches
+
     def fresh(self, seed: UInt[Array, ""]) -> TrainState:
         key_policy, key_training = jax.random.split(jax.random.key(seed))
         task = self.config.task_record

@@ -7,18 +7,20 @@ from typing import Annotated
 import tyro
 
 from costate._errors import ConfigError
-from costate.config import PresetName
+from costate.config import AlgorithmName, PresetName, check_preset, usual_preset
 from costate.envs.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchArguments:
-    """Measure how fast this machine trains at the paper's configuration, and how fast it could. Leave it alone for the while."""
+    """Measure how fast this machine trains at the configuration of a preset, and how fast it could. Leave it alone for the while."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand"
     """Task to train on."""
-    preset: PresetName = "nc-gru"
-    """Variant of the paper."""
+    algorithm: AlgorithmName | None = None
+    """Learner: PPO as in the paper, or recurrent soft actor-critic; None for that of the preset."""
+    preset: PresetName | None = None
+    """Variant; None for nc-gru, or nc-sac-gru with soft actor-critic."""
     seeds: int = 1
     """Seeds that train together."""
     devices: int | None = None
@@ -39,7 +41,10 @@ def run(arguments: list[str]) -> int:
     for name in ("seeds", "repeats"):
         if getattr(parsed, name) < 1:
             raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
+    name = parsed.preset or usual_preset(parsed.algorithm)
+    if parsed.algorithm is not None:
+        check_preset(name, parsed.algorithm)
     TASKS[parsed.task]  # an unknown task is said before a minute has passed
-    result = run_benchmark(parsed.task, parsed.preset, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts)
+    result = run_benchmark(parsed.task, name, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts)
     print(json.dumps(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction}, indent=1) if parsed.json else table(result))
     return 0

@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 import tyro
 
 from costate._errors import ConfigError, RunDirectoryError
-from costate.config import PRESETS, AlgorithmName, PresetName, RunConfig, differing_fields, preset, to_json, variant_name
+from costate.config import PRESETS, AlgorithmName, PresetName, RunConfig, check_preset, differing_fields, preset, to_json, usual_preset, variant_name
 from costate.cores import CORES
 from costate.envs.sensors import BlackoutConfig
 from costate.envs.tasks import TASKS
@@ -128,23 +128,18 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     chosen, _ = peek.parse_known_args(arguments)
     if chosen.resume is not None:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
-        return _as_arguments(config, _usual_preset(config.algorithm))
+        return _as_arguments(config, usual_preset(config.algorithm))
     # An unknown preset is left to the parser proper, whose error shows the choices.
-    name = chosen.preset if chosen.preset in PRESETS else _usual_preset(chosen.algorithm)
+    name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
     config = preset(name, next(iter(TASKS)).name)
-    if chosen.algorithm in get_args(AlgorithmName) and chosen.algorithm != config.algorithm:
-        fitting = ", ".join(other for other in PRESETS if preset(other, config.task).algorithm == chosen.algorithm)
-        raise ConfigError(f"The preset {name} is one of {config.algorithm}, but --algorithm is {chosen.algorithm}. Presets of it: {fitting}.")
+    if chosen.algorithm in get_args(AlgorithmName):
+        check_preset(name, chosen.algorithm)
     policy = config.policy
     if chosen.core is not None:
         policy = dataclasses.replace(policy, core=CORES[chosen.core]())
     if chosen.readout is not None:
         policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
     return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
-
-
-def _usual_preset(algorithm: str | None) -> PresetName:
-    return "nc-sac-gru" if algorithm == "sac" else "nc-gru"
 
 
 def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:

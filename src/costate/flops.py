@@ -1,0 +1,74 @@
+"""Floating-point operations in the matrix products of training, counted as few as the mathematics allows."""
+
+from typing import NamedTuple
+
+from costate.config import RunConfig
+from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+
+
+class CoreFlops(NamedTuple):
+    """Of one step of a core with as many features as hidden units."""
+
+    forward: float
+    target: float
+    """The co-state's target: one more product with the transposed input weights, and for the GRU of the paper one with those of the candidate."""
+
+
+def core_flops(config: RunConfig) -> CoreFlops:
+    square = 2.0 * config.policy.hidden_size**2
+    return {
+        GRUConfig: CoreFlops(6.0 * square, 4.0 * square),
+        ResetAfterGRUConfig: CoreFlops(6.0 * square, 3.0 * square),
+        CTRNNConfig: CoreFlops(2.0 * square, square),
+    }[type(config.policy.core)]
+
+
+def flops_per_env_step(config: RunConfig) -> float:
+    """Rollout and learner together."""
+    return off_policy_flops(config) if config.algorithm == "sac" else on_policy_flops(config)
+
+
+def on_policy_flops(config: RunConfig) -> float:
+    """The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much, except that nothing is
+    differentiated by the observation itself.
+    """
+    task, width = config.task_record, config.policy.hidden_size
+    encoder, heads = 2.0 * task.observation_size * width, 2.0 * width * (task.action_size + 1)
+    core = core_flops(config)
+    forward = encoder + core.forward + heads
+    reverse = encoder + 2.0 * (core.forward + heads)
+    # The baselines measure the co-state loss too, to be compared, but do not need it.
+    needed = core.target if config.costate_coef > 0.0 else 0.0
+    return forward + config.ppo.epochs * (forward + reverse + needed)
+
+
+def off_policy_flops(config: RunConfig) -> float:
+    """The rollout reads every observation once; an update is shared by the steps that go with it."""
+    task, width = config.task_record, config.policy.hidden_size
+    acting = _encoder(config) + core_flops(config).forward + 2.0 * 2.0 * width * task.action_size
+    return acting + flops_per_update(config) / config.sac.steps_per_update
+
+
+def flops_per_update(config: RunConfig) -> float:
+    """One gradient step of soft actor-critic.
+
+    Actor, critic and target read the whole window; a reverse pass goes through the rows after the burn-in, for actor and critic, and takes twice as
+    much, except that nothing is differentiated by the inputs. The heads are asked three times: about what was done, with a reverse pass to weights
+    and inputs; about what the actor would do, with one to the inputs alone; and by the target.
+    """
+    task, width, sac = config.task_record, config.policy.hidden_size, config.sac
+    core, encoder = core_flops(config), _encoder(config)
+    outputs = 2.0 * 2.0 * width * task.action_size
+    heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
+    learning = sac.replay.window - sac.replay.burn_in
+    reading = 3.0 * sac.replay.window * (encoder + core.forward) + 2.0 * learning * (encoder + 2.0 * core.forward)
+    judging = learning * (3.0 * outputs + heads * (3.0 + 2.0 + 1.0))
+    needed = learning * core.target if sac.costate_coef > 0.0 else 0.0
+    return sac.replay.batch * (reading + judging + needed)
+
+
+def _encoder(config: RunConfig) -> float:
+    """Of soft actor-critic, which reads also whether there was an observation, and the control before it."""
+    task = config.task_record
+    return 2.0 * (task.observation_size + 1 + task.action_size) * config.policy.hidden_size
