@@ -207,6 +207,10 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "WalkerStand", "--devices", "0"], "cannot be split evenly over 0. Numbers that work: 1, 2."),
         (["train", "WalkerStand", "--environments", "30"], "28 or 32 environments"),
         (["train", "WalkerStand", "--steps", "1000"], "one iteration alone takes 32000 steps"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "500"], "Use a capacity of at least 768"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"], "GB are free. Use a smaller --replay.capacity"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"], "5 streams of a minibatch cannot be split evenly"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--preset", "gru"], "The preset gru is one of ppo, but --algorithm is sac."),
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
         (["tran"], "Unknown command 'tran'. Did you mean train"),
@@ -229,6 +233,13 @@ def test_misspelt_flags_end_with_the_parsers_exit_code(arguments, capsys):
     assert capsys.readouterr().err
 
 
+def test_a_window_that_its_burn_in_fills_is_refused_by_the_parser(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "9"])
+    assert ended.value.code == 2
+    assert "window is 9 and burn_in is 8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_command(command, capsys):
     assert main(["--help"]) == 0
@@ -246,6 +257,14 @@ def test_help_of_train_shows_every_core_and_the_flags_of_the_readme(capsys):
     assert all(word in output for word in wanted)
 
 
+def test_help_of_train_shows_the_settings_of_the_learner_that_was_asked_for(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--algorithm", "sac", "--help"])
+    output = capsys.readouterr().out
+    assert all(word in output for word in ("--replay.capacity", "--replay.burn-in", "--target-entropy", "--costate-memory", "--costate-coef"))
+    assert "--clip-epsilon" not in output
+
+
 def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
@@ -258,7 +277,9 @@ def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monk
     assert main(["train", "WalkerStand", "--preset", "ctrnn"]) == 130
     assert main(["train", "WalkerStand", "--preset", "authors-code", "--core", "ctrnn", "--core.initialisation", "uniform"]) == 130
     assert main(["train", "WalkerStand", "--preset", "gru", "--costate-coef", "0.1", "--seed", "3"]) == 130
-    (ctrnn, out), (authors, _), (gru, seeded) = seen
+    assert main(["train", "WalkerStand", "--algorithm", "sac", "--costate-coef", "0.1", "--replay.batch", "8"]) == 130
+    assert main(["train", "WalkerStand", "--preset", "sac-ctrnn"]) == 130
+    (ctrnn, out), (authors, _), (gru, seeded), (off_policy, _), (plain, plain_out) = seen
     assert ctrnn.ppo.costate_coef == 0.0
     assert type(ctrnn.policy.core).__name__ == "CTRNNConfig"
     assert str(out) == os.path.join("runs", "WalkerStand", "ctrnn", "seed-0")
@@ -266,3 +287,6 @@ def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monk
     assert (type(authors.policy.core).__name__, authors.policy.core.initialisation) == ("CTRNNConfig", "uniform")
     assert (gru.ppo.costate_coef, gru.seed) == (0.1, 3)
     assert str(seeded).endswith("seed-3")
+    assert (off_policy.algorithm, off_policy.costate_coef, off_policy.sac.replay.batch, off_policy.rollout.environments) == ("sac", 0.1, 8, 16)
+    assert (plain.algorithm, plain.costate_coef, type(plain.policy.core).__name__) == ("sac", 0.0, "CTRNNConfig")
+    assert str(plain_out) == os.path.join("runs", "WalkerStand", "sac-ctrnn", "seed-0")
