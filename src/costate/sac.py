@@ -1,4 +1,4 @@
-"""Soft actor-critic over windows of replayed streams, with the co-state loss: losses, one update, the state of learning.
+"""Soft actor-critic (Haarnoja et al. 2018) over windows of replayed streams with a burn-in (Kapturowski et al. 2019), and the co-state loss (Eq. 4.2).
 
 Off-policy the value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's. The last term does not
 depend on ỹ, because π has an encoder of its own, so the co-state's target is
