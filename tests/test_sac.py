@@ -13,7 +13,7 @@ from costate.cores.gru import GRUConfig
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.running_stats import RunningStats
-from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update, soft_backup
+from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update
 from costate.sac_networks import sac_inputs
 
 OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 6, 2
@@ -200,24 +200,3 @@ def test_windows_are_drawn_from_the_replay():
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         SACConfig(**settings)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 10])
-def test_a_backup_adds_rewards_until_its_length_an_end_or_the_window_s(steps):
-    """Against a loop that walks from every row as far as it may."""
-    rows = rows_of(12, 5, seed=3)
-    usable = usable_steps(rows)
-    value = jnp.asarray(np.random.default_rng(4).normal(size=(12, 5)), jnp.float32)
-    backup = soft_backup(dataclasses.replace(CONFIG, backup_steps=steps), rows.reward, rows.discount, value, usable)
-    for n in range(5):
-        for start in range(11):
-            if not usable[start, n]:
-                continue
-            total, weight, t = 0.0, 1.0, start
-            while True:
-                total += weight * float(rows.reward[t, n])
-                weight *= CONFIG.discount * float(rows.discount[t, n])
-                t += 1
-                if t - start == steps or not usable[t, n]:
-                    break
-            assert float(backup[start, n]) == pytest.approx(total + weight * float(value[t, n]), abs=1e-5)

@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018) over windows of replayed streams with a burn-in (Kapturowski et al. 2019), and the co-state loss (Eq. 4.2).
+"""Soft actor-critic (Haarnoja et al. 2018) over replayed windows with a burn-in (Kapturowski et al. 2019), and the co-state loss (Eq. 4.2).
 
 Off-policy the value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's. The last term does not
 depend on ỹ, because π has an encoder of its own, so the co-state's target is
@@ -20,6 +20,7 @@ from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key, PyTree
 from costate.averages import Metrics, row_weights, weighted_sum
+from costate.cores import Memory
 from costate.costate_loss import costate_distance, targets_from_slopes
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayConfig, Windows, sample
@@ -50,8 +51,6 @@ class SACConfig:
     """Gradients of the actor or of the critic that are longer are shortened to it."""
     discount: float = 0.99
     """Discount factor γ."""
-    backup_steps: int = 1
-    """Rewards in a backup before the critic is asked; more pass them on faster, at the price of what the policy would do otherwise by now."""
     target_rate: float = 0.005
     """Share τ of the critic that the target critic takes over with every update."""
     initial_temperature: float = 0.1
@@ -62,7 +61,7 @@ class SACConfig:
 
     def __post_init__(self) -> None:
         require_finite(self)
-        for name in ("steps_per_update", "head_width", "backup_steps"):
+        for name in ("steps_per_update", "head_width"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
         for name in ("learning_rate", "max_gradient_norm", "initial_temperature"):
@@ -159,8 +158,7 @@ def sac_loss(
 
     # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
     actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
-    after = jax.lax.stop_gradient(target.lower(target_memory.hiddens, action) - fixed_temperature * log_prob)
-    backup = soft_backup(config, rows.reward[burn_in:], rows.discount[burn_in:], after, windows.usable[burn_in:])
+    backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
     errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
     critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
     entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)
@@ -186,22 +184,19 @@ def sac_loss(
 
 
 def soft_backup(
-    config: SACConfig, reward: Float[Array, "M N"], discount: Float[Array, "M N"], value: Float[Array, "M N"], usable: Bool[Array, "M N"]
+    config: SACConfig,
+    target: RecurrentCritic,
+    memory: Memory,
+    reward: Float[Array, "M N"],
+    discount: Float[Array, "M N"],
+    action: Float[Array, "M N A"],
+    log_prob: Float[Array, "M N"],
+    temperature: Float[Array, ""],
 ) -> Float[Array, "M N"]:
-    """r_t + γ γ_t (… r_{t+n−1} + γ γ_{t+n−1} V(y_{t+n})) with the target critic's V(y) = min_i Q̄_i(h̄, u) − α log π(u); meaningless in unusable rows.
-
-    A backup ends earlier where the row after it cannot be learnt from, as at a time limit or at the end of the window, and asks V there.
-    """
-    following, continues = _next_row(value), _next_row(usable)
-    backup = reward + config.discount * discount * following
-    for _ in range(config.backup_steps - 1):
-        backup = reward + config.discount * discount * jnp.where(continues, _next_row(backup), following)
-    return backup
-
-
-def _next_row(rows: Array) -> Array:
-    """What each row's successor holds; the last row has none, and zero."""
-    return jnp.concatenate([rows[1:], jnp.zeros_like(rows[:1])])
+    """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
+    after = target.lower(memory.hiddens, action) - temperature * log_prob
+    following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
+    return jax.lax.stop_gradient(reward + config.discount * discount * following)
 
 
 def sac_update(
