@@ -25,6 +25,16 @@ COSTATE = "losses/costate"
 WINDOW = 30
 
 
+def window_of(curves: Sequence[Curve]) -> int:
+    """The paper's, or a quarter of the longest curve if that is shorter: off-policy, few episodes end."""
+    return min(WINDOW, max(1, max(len(curve.steps) for curve in curves) // 4))
+
+
+def end_of(curve: Curve) -> float:
+    """Mean of the last points of a curve."""
+    return float(curve.values[-window_of([curve]) :].mean())
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """One run that can be reported."""
@@ -64,7 +74,7 @@ class Entry:
     def final_training_return(self) -> float:
         """Mean of the last points of the learning curve: noisy actions, training blackouts. NaN if no episode ended."""
         curve = self.curve(RETURN)
-        return float(np.mean(curve.values[-WINDOW:])) if curve else float("nan")
+        return end_of(curve) if curve else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)

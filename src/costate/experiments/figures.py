@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection
+from costate.experiments.collection import COSTATE, RETURN, Collection, window_of
 from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
 from costate.experiments.tables import means_at
 
@@ -171,11 +171,11 @@ def _curves(axes: Any, collection: Collection, task: str, metric: str, band: Cal
 
 
 def _paper_band(curves: Sequence[Curve]) -> Band:
-    return mean_band(curves, WINDOW)
+    return mean_band(curves, window_of(curves))
 
 
 def _robust_band(curves: Sequence[Curve]) -> Band:
-    return interquartile_band(curves, WINDOW, resamples=500)
+    return interquartile_band(curves, window_of(curves), resamples=500)
 
 
 def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from costate._files import explained_errors, write_atomically
 from costate.config import config_hash, to_json
 from costate.experiments import figures
-from costate.experiments.collection import COSTATE, RETURN, WINDOW, Collection, Entry, read_collection
+from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, read_collection, window_of
 from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
 from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
 
@@ -64,11 +64,11 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
     if len(scores) > 1:
         sections.append(Section("Over all tasks", _aggregate_note(scores), body=_aggregate_table(scores)))
     sections.append(
-        Section("Learning curves", "Mean ± 1 standard deviation over seeds, moving average over 30 points (the paper's style).",
+        Section("Learning curves", "Mean ± 1 standard deviation over seeds, moving average over 30 points (the paper's style) or a quarter of them.",
                 figures.learning_curves(collection), "learning_curves")
     )  # fmt: skip
     sections.append(
-        Section("Learning curves, robust", "Interquartile mean over seeds with 95 % bootstrap intervals, moving average over 30 points.",
+        Section("Learning curves, robust", "Interquartile mean over seeds with 95 % bootstrap intervals, smoothed in the same way.",
                 figures.interquartile_curves(collection), "learning_curves_iqm")
     )  # fmt: skip
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
@@ -128,7 +128,7 @@ def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
             for metric in (RETURN, COSTATE):
                 curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
                 if curves:
-                    band = mean_band(curves, WINDOW)
+                    band = mean_band(curves, window_of(curves))
                     picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
                     record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
                     spread = band.high - band.centre

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costate.experiments.collection import COSTATE, WINDOW, Collection, Entry
+from costate.experiments.collection import COSTATE, WINDOW, Collection, Entry, end_of
 from costate.experiments.statistics import (
     Interval,
     improvement_interval,
@@ -62,7 +62,7 @@ class Measure:
     @property
     def words(self) -> str:
         if self.dropout is None:
-            return f"mean training return of the last {WINDOW} iterations (noisy actions)"
+            return f"mean training return at the end of training (noisy actions; up to {WINDOW} points)"
         return f"mean return of evaluation episodes at {self.dropout:.4g} blackout (deterministic actions)"
 
     def score(self, entry: Entry) -> float:
@@ -104,7 +104,7 @@ def _scores(entries: list[Entry], measure: Measure) -> np.ndarray:
 
 def _costate(entries: list[Entry]) -> float:
     curves = [curve for entry in entries if entry.finished and (curve := entry.curve(COSTATE)) is not None]
-    return float(np.mean([curve.values[-WINDOW:].mean() for curve in curves])) if curves else float("nan")
+    return float(np.mean([end_of(curve) for curve in curves])) if curves else float("nan")
 
 
 def complete_scores(collection: Collection, measure: Measure) -> dict[str, list[np.ndarray]]:
