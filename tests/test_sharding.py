@@ -16,7 +16,10 @@ from costate.algorithms.base import Experience
 from costate.config import preset
 from costate.ppo import PPOConfig
 from costate.programs import fresh_states, learner_layout, lower_update
+from costate.replay import ReplayConfig, ReplayRows
 from costate.rollout import RolloutConfig, Trajectory
+from costate.sac import SACConfig
+from costate.sac_rollout import Episodes
 from costate.sharding import Layout, choose_layout
 
 
@@ -135,3 +138,44 @@ print("equal")
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert result.stdout.strip() == "equal", result.stderr[-2000:]
+
+
+OFF_POLICY = dataclasses.replace(
+    preset("nc-sac-gru", "CartpoleSwingup"),
+    policy=dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup").policy, hidden_size=12),
+    rollout=RolloutConfig(environments=4, rollout_length=20),
+    sac=SACConfig(warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)),
+)
+
+
+def updated_off_policy(devices):
+    """State and metrics after two updates of soft actor-critic, of which the second learns, on so many devices."""
+    random, shape = np.random.default_rng(0), (1, 20, 4)
+    layout = learner_layout(OFF_POLICY, 1, devices)
+    placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
+
+    def normal(*sizes):
+        return jnp.asarray(random.normal(size=sizes), jnp.float32)
+
+    first = jnp.asarray(random.random(shape) < 0.1)
+    rows = ReplayRows(normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool))
+    episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
+    inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
+    program = lower_update(OFF_POLICY, layout, placement, *inputs).compile()
+    states, experience_ = jax.device_put(inputs, placement)
+    for _ in range(2):
+        states, metrics = program(states, experience_)
+    return layout, jax.device_get((states.learner, metrics))
+
+
+def test_two_devices_learn_off_policy_what_one_learns():
+    alone, shared = updated_off_policy(1), updated_off_policy(2)
+    assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
+    assert alone[1][1]["training/updates"] == 5.0
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), alone[1], shared[1])
+
+
+def test_off_policy_one_device_has_all_cores_unless_told_otherwise():
+    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
+    assert learner_layout(OFF_POLICY, 2, None) == Layout(2, 1)
+    assert learner_layout(SMALL, 1, None) == Layout(1, 2)

@@ -58,8 +58,10 @@ class Programs:
 
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
-    """The grid of devices for a learner of so many seeds; all that can be used if ``devices`` is None."""
-    return choose_layout(devices, len(jax.devices()), seeds, algorithm_for(config).streams)
+    """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
+    algorithm = algorithm_for(config)
+    alone = devices is None and jax.devices()[0].platform == "cpu" and not algorithm.shares_cores
+    return choose_layout(devices, len(jax.devices()), seeds, 1 if alone else algorithm.streams)
 
 
 def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:

@@ -23,6 +23,10 @@ class OnPolicy(AbstractAlgorithm):
         return streams_per_minibatch(self.config.rollout, self.config.ppo)
 
     @property
+    def shares_cores(self) -> bool:
+        return True
+
+    @property
     def updates_per_iteration(self) -> int:
         return self.config.ppo.epochs * self.config.ppo.minibatches
 
