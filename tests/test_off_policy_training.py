@@ -175,3 +175,18 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
     with pytest.raises(CostateError, match=r"A replay of 1,000,000,000,000 steps takes .* GB"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["sac-gru", "nc-sac-ctrnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-sac-gru", "sac-ctrnn"))])
+def test_every_preset_trains(tmp_path, name):
+    config = preset(name, "FingerTurnHard")
+    config = dataclasses.replace(
+        config,
+        steps=400,
+        policy=dataclasses.replace(config.policy, hidden_size=8),
+        rollout=dataclasses.replace(config.rollout, environments=2, rollout_length=100),
+        sac=dataclasses.replace(config.sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=ReplayConfig(capacity=400, window=12, batch=4)),
+    )
+    rows = train(config, tmp_path / "run").run.read_metrics()
+    assert [row["training/updates"] for row in rows] == [0.0, 4.0]
+    assert 0.0 <= rows[-1]["losses/costate"] <= 2.0

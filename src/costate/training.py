@@ -1,10 +1,12 @@
 """The host loop: runs the two compiled programs in turn, keeps the clock, writes the files. A single run is a group of one seed."""
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import math
 import pathlib
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -29,6 +31,9 @@ from costate.run_directory import Run, check_free, create_run, open_run
 from costate.sharding import Layout
 from costate.startup import forget_uncacheable, prepare_jax
 from costate.wandb_log import WandbLog, load_wandb
+
+# Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than the rest.
+RECENT = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +234,10 @@ def _iterate(
     run is equal to an uninterrupted one.
     """
     config = group.config
-    programs, first, seconds = None, position.iteration, 0.0
+    programs: Programs | None = None
+    # A run's clock goes on where it was stopped; it counts compiling and saving too.
+    began = time.perf_counter() - _elapsed(group.runs[0])
+    recent = collections.deque[float](maxlen=RECENT)
     shown: Row = {}
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
@@ -250,11 +258,12 @@ def _iterate(
         before = position
         position, rows = _advance(config, programs, position)
         _stop_if_diverged(group, before, rows)
+        rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
             for log in each:
                 log.write(row)
-        seconds += rows[0]["time/collect"] + rows[0]["time/update"]
-        left = seconds / (position.iteration - first) * (config.iterations - position.iteration)
+        recent.append(rows[0]["time/collect"] + rows[0]["time/update"])
+        left = statistics.fmean(recent) * (config.iterations - position.iteration)
         try:
             # Where there is nothing new, as between the ends of episodes, a number stays what it was.
             shown = shown | {name: value for name, value in _mean_row(rows).items() if math.isfinite(value)}
@@ -265,6 +274,12 @@ def _iterate(
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
     return position.iteration == config.iterations
+
+
+def _elapsed(run: Run) -> float:
+    """Seconds that a run has trained so far, by its own log."""
+    rows = run.read_metrics()
+    return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
 
 
 def _compiled(layout: Layout, seconds: float) -> str:

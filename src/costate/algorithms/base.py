@@ -41,7 +41,7 @@ class AbstractAlgorithm(abc.ABC):
     @property
     @abc.abstractmethod
     def shares_cores(self) -> bool:
-        """Whether a CPU's cores are better used by devices that share the streams than by one device alone, whose program has parts to run at once."""
+        """Whether a CPU's cores are better used by devices that share the streams than by one device, whose program has parts to run at once."""
 
     @property
     @abc.abstractmethod
