@@ -1,6 +1,7 @@
 """Soft actor-critic through the same host loop, checkpoints and evaluation as PPO."""
 
 import dataclasses
+import gc
 import shutil
 
 import jax
@@ -19,12 +20,14 @@ from costate.envs.probes import TargetAction
 from costate.evaluation import evaluate
 from costate.policy import PolicyConfig
 from costate.programs import state_template
+from costate.readouts.linear import TanhReadoutConfig
 from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.running_stats import empty_stats
 from costate.sac import SACConfig
 from costate.sac_networks import build_actor
+from costate.sac_rollout import scale_control
 from costate.training import resume, train
 
 # 7 × 143 = 1001 rows, a whole episode with its last observation.
@@ -163,6 +166,45 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, m
         dataclasses.replace(base, **changes)
 
 
+def test_a_run_that_would_never_learn_is_refused():
+    with pytest.raises(ConfigError, match="Learning would start after 4 iterations of random controls"):
+        dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), steps=5000)
+
+
+def test_a_readout_that_squashes_is_refused():
+    with pytest.raises(ConfigError, match="readout tanh squashes its control"):
+        dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=TanhReadoutConfig()))
+
+
+class Weigher(Breaker):
+    """Counts the arrays that are alive after every iteration, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: list[int] = []
+
+    def progress(self, progression) -> None:
+        gc.collect()
+        self.bytes.append(sum(array.nbytes for array in jax.live_arrays()))
+
+
+def test_memory_does_not_grow_over_a_run(tmp_path, config):
+    weigher = Weigher()
+    train(config, tmp_path / "run", reporter=weigher)
+    # Once the first checkpoint is written, every episode is like the one before.
+    assert max(weigher.bytes[3 * CYCLE :]) <= 1.01 * max(weigher.bytes[CYCLE : 2 * CYCLE])
+
+
+def test_controls_without_bounds_to_speak_of_are_not_scaled_to_them():
+    class Unbounded(AnalyticEnv):
+        action_low, action_high = np.array([-1e10, -2.0], np.float32), np.array([1e10, 4.0], np.float32)
+
+        def __init__(self) -> None:
+            pass
+
+    np.testing.assert_allclose(scale_control(Unbounded(), jnp.array([[0.5, 0.5]])), [[0.5, 2.5]])
+
+
 def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):
     config = dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup"), sac=SACConfig(replay=ReplayConfig(batch=5)))
     with pytest.raises(ConfigError, match="5 streams of a minibatch cannot be split evenly over 2"):
@@ -177,15 +219,25 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["sac-gru", "nc-sac-ctrnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-sac-gru", "sac-ctrnn"))])
-def test_every_preset_trains(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("sac-gru", "empty"),
+        ("nc-sac-ctrnn", "stored"),
+        pytest.param("nc-sac-gru", "stored", marks=pytest.mark.slow),
+        pytest.param("sac-ctrnn", "empty", marks=pytest.mark.slow),
+    ],
+)
+def test_every_preset_trains(tmp_path, name, start):
     config = preset(name, "FingerTurnHard")
     config = dataclasses.replace(
         config,
         steps=400,
         policy=dataclasses.replace(config.policy, hidden_size=8),
         rollout=dataclasses.replace(config.rollout, environments=2, rollout_length=100),
-        sac=dataclasses.replace(config.sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=ReplayConfig(capacity=400, window=12, batch=4)),
+        sac=dataclasses.replace(
+            config.sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=ReplayConfig(capacity=400, window=12, batch=4, start=start)
+        ),
     )
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert [row["training/updates"] for row in rows] == [0.0, 4.0]

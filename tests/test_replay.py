@@ -1,5 +1,7 @@
 """Replay against a straightforward reference: lists of rows, random episode ends, rings that wrap."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from costate._errors import ConfigError
 from costate.replay import ReplayConfig, ReplayRows, append, empty_replay, replay_bytes, sample, windows_at
 
-OBSERVATIONS, ACTIONS = 3, 2
+OBSERVATIONS, ACTIONS, MEMORY = 3, 2, 4
 
 
 def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.ndarray) -> tuple[ReplayRows, np.ndarray]:
@@ -27,6 +29,7 @@ def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.
         discount=jnp.asarray(rng.random((steps, streams)) > 0.1, jnp.float32),
         is_first=jnp.asarray(first),
         is_last=jnp.asarray(last),
+        memory=jnp.asarray(rng.normal(size=(steps, streams, MEMORY)), jnp.float32),
     )
     return rows, fresh
 
@@ -34,7 +37,7 @@ def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.
 def filled(seed: int, capacity: int = 13, streams: int = 3, pieces: tuple[int, ...] = (4, 7, 5, 9)):
     """A ring that has wrapped, and the whole history as one long array for each field."""
     rng = np.random.default_rng(seed)
-    replay, history, fresh = empty_replay(capacity, streams, OBSERVATIONS, ACTIONS), [], np.ones(streams, bool)
+    replay, history, fresh = empty_replay(capacity, streams, OBSERVATIONS, ACTIONS, memory_size=MEMORY), [], np.ones(streams, bool)
     for steps in pieces:
         rows, fresh = random_rows(rng, steps, streams, fresh)
         replay = append(replay, rows)
@@ -53,6 +56,10 @@ def test_windows_are_slices_of_the_history(seed):
             for name in ("observation", "action", "reward", "discount", "is_first", "is_last"):
                 expected = getattr(history, name)[start : start + length, stream]
                 np.testing.assert_array_equal(getattr(windows.rows, name)[:, n], expected, err_msg=name)
+            np.testing.assert_array_equal(windows.memory[n], history.memory[start, stream])
+            # The control before the oldest row was overwritten.
+            before = np.zeros(ACTIONS) if start == starts[0] else history.action[start - 1, stream]
+            np.testing.assert_array_equal(windows.before[n], before)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -73,7 +80,12 @@ def test_a_time_limit_bootstraps_from_the_true_last_observation():
     """The step into a last row is usable, and the row after it holds that observation; the last row itself is not."""
     first, last = [True, False, False, True, False], [False, False, True, False, False]
     rows = ReplayRows(
-        jnp.arange(5.0)[:, None, None], jnp.zeros((5, 1, 1)), jnp.ones((5, 1)), jnp.ones((5, 1)), jnp.array(first)[:, None], jnp.array(last)[:, None]
+        jnp.arange(5.0)[:, None, None],
+        jnp.zeros((5, 1, 1)),
+        jnp.ones((5, 1)),
+        jnp.ones((5, 1)),
+        jnp.array(first)[:, None],
+        jnp.array(last)[:, None],
     )
     windows = windows_at(append(empty_replay(5, 1, 1, 1), rows), jnp.array([0]), jnp.array([0]), 5)
     assert windows.usable[:, 0].tolist() == [True, True, False, True, False]
@@ -96,16 +108,16 @@ def test_samples_are_uniform_over_every_place_where_a_window_fits():
 
 def test_a_ring_that_is_not_full_gives_only_what_was_written():
     rows, _ = random_rows(np.random.default_rng(0), 6, 3, np.ones(3, bool))
-    replay = append(empty_replay(50, 3, OBSERVATIONS, ACTIONS), rows)
+    replay = append(empty_replay(50, 3, OBSERVATIONS, ACTIONS, memory_size=MEMORY), rows)
     windows = sample(replay, jax.random.key(0), 4, 200)
     assert set(np.asarray(windows.rows.reward).ravel().tolist()) <= set(np.asarray(rows.reward).ravel().tolist())
 
 
 @pytest.mark.parametrize(("storage", "itemsize"), [("float32", 4), ("float16", 2)])
 def test_memory_is_known_beforehand_and_half_precision_halves_it(storage, itemsize):
-    replay = empty_replay(100, 4, OBSERVATIONS, ACTIONS, storage)
+    replay = empty_replay(100, 4, OBSERVATIONS, ACTIONS, storage, MEMORY)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(replay.rows))
-    assert size == replay_bytes(100, 4, OBSERVATIONS, ACTIONS, storage) == 400 * (itemsize * (OBSERVATIONS + ACTIONS + 2) + 2)
+    assert size == replay_bytes(jax.eval_shape(lambda: replay)) == 400 * (itemsize * (OBSERVATIONS + ACTIONS + MEMORY + 2) + 2)
     rows, _ = random_rows(np.random.default_rng(0), 8, 4, np.ones(4, bool))
     windows = windows_at(append(replay, rows), jnp.array([0]), jnp.array([2]), 8)
     assert windows.rows.observation.dtype == jnp.float32
@@ -132,3 +144,10 @@ def test_a_replay_smaller_than_a_window_is_refused():
     assert ReplayConfig(capacity=768).rows(16) == 48
     with pytest.raises(ConfigError, match="14 rows are to be kept in a ring of 13"):
         append(empty_replay(13, 3, OBSERVATIONS, ACTIONS), random_rows(np.random.default_rng(0), 14, 3, np.ones(3, bool))[0])
+
+
+def test_an_outlier_stays_finite_in_half_precision():
+    rows, _ = random_rows(np.random.default_rng(0), 2, 1, np.ones(1, bool))
+    rows = dataclasses.replace(rows, observation=rows.observation.at[0, 0, 0].set(1e6).at[0, 0, 1].set(-1e6), memory=None)
+    kept = append(empty_replay(4, 1, OBSERVATIONS, ACTIONS, "float16"), rows).rows.observation[0, 0]
+    assert kept[:2].tolist() == [65504.0, -65504.0]

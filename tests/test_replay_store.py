@@ -9,7 +9,7 @@ from costate._errors import CheckpointError
 from costate.replay import Replay, ReplayRows, append, empty_replay
 from costate.replay_store import load_rows, remove_unused, save_new_rows
 
-CAPACITY, STREAMS, OBSERVATION, ACTION = 10, 3, 2, 1
+CAPACITY, STREAMS, OBSERVATION, ACTION, MEMORY = 10, 3, 2, 1, 4
 
 
 def rows(random: np.random.Generator, count: int) -> ReplayRows:
@@ -17,7 +17,7 @@ def rows(random: np.random.Generator, count: int) -> ReplayRows:
         return jnp.asarray(random.normal(size=(count, STREAMS, *shape)), jnp.float32)
 
     flags = (jnp.asarray(random.random((count, STREAMS)) < 0.3) for _ in range(2))
-    return ReplayRows(normal(OBSERVATION), normal(ACTION), normal(), normal(), *flags)
+    return ReplayRows(normal(OBSERVATION), normal(ACTION), normal(), normal(), *flags, normal(MEMORY))
 
 
 def grown(random: np.random.Generator, replay: Replay, count: int) -> Replay:
@@ -27,7 +27,7 @@ def grown(random: np.random.Generator, replay: Replay, count: int) -> Replay:
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_a_ring_comes_back_as_it_was_after_any_number_of_saves(tmp_path, storage):
     random = np.random.default_rng(0)
-    replay, chunks = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, storage), ()
+    replay, chunks = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, storage, MEMORY), ()
     for count in (0, 3, 4, 0, 1, 6, 10, 2):
         replay = grown(random, replay, count)
         chunks = save_new_rows(tmp_path, replay, chunks)
@@ -38,7 +38,7 @@ def test_a_ring_comes_back_as_it_was_after_any_number_of_saves(tmp_path, storage
 
 def test_only_rows_that_are_new_are_written(tmp_path):
     random = np.random.default_rng(0)
-    replay = grown(random, empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION), 4)
+    replay = grown(random, empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY), 4)
     first = save_new_rows(tmp_path, replay, ())
     content = (tmp_path / first[0].file).read_bytes()
     replay = grown(random, replay, 3)
@@ -56,7 +56,7 @@ def test_only_rows_that_are_new_are_written(tmp_path):
 
 def test_rows_that_were_overwritten_before_a_save_are_not_missed(tmp_path):
     random = np.random.default_rng(0)
-    replay = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION)
+    replay = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY)
     for count in (8, 8, 8):
         replay = grown(random, replay, count)
     chunks = save_new_rows(tmp_path, replay, ())
@@ -65,10 +65,10 @@ def test_rows_that_were_overwritten_before_a_save_are_not_missed(tmp_path):
 
 
 def test_a_damaged_or_missing_chunk_is_named(tmp_path):
-    replay = grown(np.random.default_rng(0), empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION), 4)
+    replay = grown(np.random.default_rng(0), empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY), 4)
     chunks = save_new_rows(tmp_path, replay, ())
     file = tmp_path / chunks[0].file
-    other = empty_replay(CAPACITY, STREAMS, OBSERVATION + 1, ACTION)
+    other = empty_replay(CAPACITY, STREAMS, OBSERVATION + 1, ACTION, memory_size=MEMORY)
     with pytest.raises(CheckpointError, match=r"does not fit this run's replay: observation should be float32\[4, 3, 3\]"):
         load_rows(tmp_path, chunks, other)
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
@@ -80,10 +80,11 @@ def test_a_damaged_or_missing_chunk_is_named(tmp_path):
 
 
 def test_rows_that_are_not_finite_are_not_stored(tmp_path):
-    replay = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION)
+    replay = empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY)
     broken = rows(np.random.default_rng(0), 2)
     broken = ReplayRows(
-        broken.observation.at[0, 0, 0].set(jnp.nan), *(getattr(broken, name) for name in ("action", "reward", "discount", "is_first", "is_last"))
+        broken.observation.at[0, 0, 0].set(jnp.nan),
+        *(getattr(broken, name) for name in ("action", "reward", "discount", "is_first", "is_last", "memory")),
     )
     with pytest.raises(CheckpointError, match="observation of the newest rows"):
         save_new_rows(tmp_path, append(replay, broken), ())

@@ -15,7 +15,7 @@ from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig, explore, iteration_keys
 from costate.sac import SACConfig
 from costate.sac_learner import SACTrainState, check_sac, fresh_sac, learn, warming_up
-from costate.sac_networks import act_once, sac_inputs
+from costate.sac_networks import act_once, read_window, sac_inputs
 from costate.sac_rollout import SACRolloutState, roll_sac
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=32)
@@ -56,14 +56,14 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
     state = fresh_sac(config, PolicyConfig(16), ROLLOUT, jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     batch, zeros = ROLLOUT.environments, jnp.zeros(ROLLOUT.environments)
-    rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
+    rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), None, jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
 
     @jax.jit
     def iterate(state, rolling):
         warm = warming_up(config, ROLLOUT, state.iteration)
         exploration = explore(env, ROLLOUT, iteration_keys(state.key).rollout)
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
-        rolling, rows, episodes = roll_sac(env, ROLLOUT.observation_clip, actor, stats, warm, rolling, exploration)
+        rolling, rows, episodes = roll_sac(env, ROLLOUT.observation_clip, actor, None, stats, warm, rolling, exploration)
         state, metrics = learn(config, ROLLOUT, state, rows, episodes)
         return state, rolling, metrics
 
@@ -76,21 +76,29 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
 
 
 def test_a_linear_regulator_finds_its_best_control_and_its_value():
-    states, history = trained(0.05, 120)
+    states, history = trained(0.05, 200)
     learner = states[-1].learner
     x = jnp.linspace(-0.8, 0.8, 9)[:, None]
     inputs = sac_inputs(learner.observation_stats, 10.0, x, jnp.zeros((9, 1)), jnp.ones(9, bool))
     policy, _ = act_once(learner.networks.actor, inputs, jnp.zeros((9, 16)), jnp.ones(9, bool))
-    # Best is u = −x; entropy keeps it a little soft, and 1664 updates are few.
+    # Best is u = −x; entropy keeps it a little soft, and 2944 updates are few.
     np.testing.assert_allclose(policy.mode()[:, 0], -x[:, 0], atol=0.15)
     # 1 a step for ever: 1/(1 − γ) = 10, less what the noise of exploration costs. That the time limit is no end is why it is not less.
     assert history[-1]["losses/q"] == pytest.approx(10.0, rel=0.12)
+    # The best control leads to x' = 0 whatever x is, so all that a control costs is what it leaves over: Q(x, u) = Q(x, −x) − ((x + u)/2)². Where
+    # episodes spend their time, this is what the critic has learnt, for controls that nobody does any more as well.
+    near, critic = slice(2, 7), learner.networks.critic
+    hidden = read_window(critic, inputs[None], jnp.ones((1, 9), bool), 0).hiddens[0]
+    best = np.mean(critic.values(hidden, -x), axis=0)
+    for u in (-0.8, -0.4, 0.0, 0.4, 0.8):
+        cost = best - np.mean(critic.values(hidden, jnp.full((9, 1), u)), axis=0)
+        np.testing.assert_allclose(cost[near], np.square((x[near, 0] + u) / 2.0), atol=0.1)
     # All episodes end by the time limit, with almost all of the reward.
     assert history[-1]["training/episode_reward"] > 0.95 * Regulator.episode_steps
 
 
 def test_the_hidden_state_aligns_with_the_co_state():
-    assert trained(0.05, 120)[1][-1]["losses/costate"] < 0.5
+    assert trained(0.05, 200)[1][-1]["losses/costate"] < 0.5
 
 
 @pytest.mark.slow
@@ -99,18 +107,12 @@ def test_without_the_loss_it_does_not():
 
 
 def test_while_warming_up_nothing_is_learnt_and_then_statistics_are_frozen():
-    states, history = trained(0.05, 120)
+    states, history = trained(0.05, 200)
     # 512 steps of warm-up are two iterations of 256.
     assert [np.isnan(row["losses/value"]) for row in history[:4]] == [True, True, False, False]
     jax.tree.map(np.testing.assert_array_equal, states[0].learner.networks, states[2].learner.networks)
     assert states[2].learner.observation_stats.count == 512
     jax.tree.map(np.testing.assert_array_equal, states[2].learner.observation_stats, states[-1].learner.observation_stats)
-
-
-def test_memory_does_not_grow():
-    states, _ = trained(0.05, 120)
-    assert int(states[-1].replay.written) == 120 * 32 > states[-1].replay.capacity
-    assert jax.tree.map(jnp.shape, states[0]) == jax.tree.map(jnp.shape, states[-1])
 
 
 @pytest.mark.parametrize(
@@ -122,5 +124,5 @@ def test_memory_does_not_grow():
 )
 def test_settings_that_do_not_fit_the_rollout_are_refused(config, message):
     with pytest.raises(ConfigError, match=message):
-        check_sac(ROLLOUT, config)
-    check_sac(ROLLOUT, CONFIG)
+        check_sac(ROLLOUT, config, 100)
+    check_sac(ROLLOUT, CONFIG, 100)

@@ -11,19 +11,27 @@ from costate.envs.probes import DelayedReward, EndlessReward
 from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig, explore
 from costate.running_stats import empty_stats
-from costate.sac_networks import act_once, build_actor, sac_inputs
+from costate.sac_networks import act_once, build_actor, build_critic, controls_before, read_window, sac_inputs
 from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
 
 
-def rolled(world, steps: int, warming_up: bool, batch: int = 3):
+def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None):
     env = AnalyticEnv(world, batch)
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     zeros = jnp.zeros(batch)
-    state = SACRolloutState(env_state, timestep, jnp.zeros((batch, 4)), jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
+    state = SACRolloutState(
+        env_state,
+        timestep,
+        jnp.zeros((batch, 4)),
+        None if critic is None else jnp.zeros((batch, 6)),
+        jnp.zeros((batch, env.action_size)),
+        zeros,
+        zeros.astype(jnp.int32),
+    )
     exploration = explore(env, RolloutConfig(batch, steps), jax.random.key(2))
     stats = empty_stats((env.observation_size,))
-    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, stats, jnp.asarray(warming_up), state, exploration))
+    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, jnp.asarray(warming_up), state, exploration))
     return env, actor, stats, exploration, program(state, exploration)
 
 
@@ -64,3 +72,19 @@ def test_controls_reach_the_bounds_of_the_actuators():
     env.action_low, env.action_high = np.array([-3.0], np.float32), np.array([1.0], np.float32)
     found = [float(scale_control(env, jnp.array([[u]]))[0, 0]) for u in (-1.0, 0.0, 1.0)]
     assert found == pytest.approx([-3.0, -1.0, 1.0])
+
+
+def test_what_both_networks_remembered_is_stored_with_every_row():
+    world = DelayedReward()
+    critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)
+    _, actor, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic)
+    inputs = sac_inputs(stats, 10.0, rows.observation, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
+    assert rows.is_first[1:].any(), "an episode starts on the way"
+    for network, stored, final in ((actor, rows.memory[..., :4], state.hidden), (critic, rows.memory[..., 4:], state.critic_hidden)):
+        hiddens = read_window(network, inputs, rows.is_first, 0).hiddens
+        np.testing.assert_allclose(stored[1:], hiddens[:-1], atol=1e-6)
+        np.testing.assert_array_equal(stored[0], 0.0)
+        np.testing.assert_allclose(final, hiddens[-1], atol=1e-6)
+        # A window that starts there goes on as if it had read everything before.
+        later = read_window(network, inputs[4:], rows.is_first[4:], 2, stored[4]).hiddens
+        np.testing.assert_allclose(later, hiddens[6:], atol=1e-6)

@@ -75,17 +75,15 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
     for old in folders(directory)[:-KEPT]:
         remove(old)
     if replay is not None:
-        remove_unused(directory / REPLAY_FOLDER, checkpoint.replay + _chunks_in_use(directory))
+        # Nothing is deleted while there is a checkpoint of which it cannot be told what it needs.
+        with contextlib.suppress(CheckpointError):
+            remove_unused(directory / REPLAY_FOLDER, _chunks_in_use(directory))
     return checkpoint
 
 
-def _chunks_in_use(directory: pathlib.Path) -> tuple[Chunk, ...]:
-    """Those of all checkpoints that can be read; one that cannot be has no use for its chunks."""
-    used: list[Chunk] = []
-    for folder in folders(directory):
-        with contextlib.suppress(CheckpointError):
-            used += _checkpoint_of(_read_record(folder / RECORD_FILE)).replay
-    return tuple(used)
+def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
+    """What the checkpoints that are kept need of the replay."""
+    return [chunk for folder in folders(directory) for chunk in _checkpoint_of(_read_record(folder / RECORD_FILE)).replay]
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -63,7 +63,9 @@ class RunConfig:
         if self.algorithm == "ppo":
             check_divisible(self.rollout, self.ppo)
         else:
-            check_sac(self.rollout, self.sac)
+            check_sac(self.rollout, self.sac, self.iterations)
+            if isinstance(self.policy.readout, TanhReadoutConfig):
+                raise ConfigError("The readout tanh squashes its control, and soft actor-critic would squash it again. Use --readout quadratic.")
 
     @property
     def costate_coef(self) -> float:

@@ -47,6 +47,9 @@ def off_policy_flops(config: RunConfig) -> float:
     """The rollout reads every observation once; an update is shared by the steps that go with it."""
     task, width = config.task_record, config.policy.hidden_size
     acting = _encoder(config) + core_flops(config).forward + 2.0 * 2.0 * width * task.action_size
+    if config.sac.replay.start == "stored":
+        # What the critic remembers is stored too.
+        acting += _encoder(config) + core_flops(config).forward
     return acting + flops_per_update(config) / config.sac.steps_per_update
 
 

@@ -83,6 +83,7 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
     template, replay = algorithm.detach_replay(state_template(runs[0].config))
     if len(runs) == 1:
         checkpoint, state, remembered = load_latest(runs[0].checkpoints, runs[0].config, template, warn, replay)
+        _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
         return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
     common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
     for name in sorted(common, reverse=True):
@@ -102,6 +103,6 @@ def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> Non
     for run in runs:
         later = [folder for folder in folders(run.checkpoints) if folder.name > name]
         if later:
-            warn(f"{run.path} goes back from {later[-1].name} to {name}, where all seeds stand.")
+            warn(f"{run.path} goes back from {later[-1].name} to {name}.")
         for folder in later:
             remove(folder)

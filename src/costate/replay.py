@@ -5,6 +5,7 @@ simply the next row; at a time limit that row holds the true last observation, f
 """
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -28,6 +29,8 @@ class ReplayRows(eqx.Module):
     is_first: Bool[Array, "*T B"]
     is_last: Bool[Array, "*T B"]
     """Whether y_t is the last of its episode, so that u_t was ignored."""
+    memory: Float[Array, "*T B S"] | None = None
+    """What actor and critic remembered before y_t, where windows start from that."""
 
 
 class Replay(eqx.Module):
@@ -52,9 +55,13 @@ class Windows(NamedTuple):
     rows: ReplayRows
     usable: Bool[Array, "L N"]
     """The action counted and the row after it is what came of it. Never true for the last row, which has none after it."""
+    before: Float[Array, "N A"]
+    """The control before the first row; zero where the ring has forgotten it."""
+    memory: Float[Array, "N S"] | None
+    """What was remembered before the first row, where that is stored."""
 
 
-def empty_replay(capacity: int, streams: int, observation_size: int, action_size: int, storage: Storage = "float32") -> Replay:
+def empty_replay(capacity: int, streams: int, observation_size: int, action_size: int, storage: Storage = "float32", memory_size: int = 0) -> Replay:
     """A ring without rows."""
     kind = jnp.dtype(storage)
     shape = (capacity, streams)
@@ -65,14 +72,14 @@ def empty_replay(capacity: int, streams: int, observation_size: int, action_size
         discount=jnp.zeros(shape, kind),
         is_first=jnp.zeros(shape, bool),
         is_last=jnp.zeros(shape, bool),
+        memory=jnp.zeros((*shape, memory_size), kind) if memory_size else None,
     )
     return Replay(rows, jnp.zeros((), jnp.int32))
 
 
-def replay_bytes(capacity: int, streams: int, observation_size: int, action_size: int, storage: Storage = "float32") -> int:
-    """Memory of :func:`empty_replay`, known before it is made."""
-    width = jnp.dtype(storage).itemsize
-    return capacity * streams * (width * (observation_size + action_size + 2) + 2)
+def replay_bytes(replay: Replay) -> int:
+    """Memory of a ring; its shapes are enough, so it is known before there is one."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(replay.rows))
 
 
 def append(replay: Replay, rows: ReplayRows) -> Replay:
@@ -83,6 +90,9 @@ def append(replay: Replay, rows: ReplayRows) -> Replay:
     places = (replay.written + jnp.arange(steps)) % replay.capacity
 
     def write(ring: Array, new: Array) -> Array:
+        if ring.dtype != new.dtype:
+            # A sensor's outlier stays finite in half precision.
+            new = jnp.clip(new, jnp.finfo(ring.dtype).min, jnp.finfo(ring.dtype).max)
         return ring.at[places].set(new.astype(ring.dtype))
 
     return Replay(jax.tree.map(write, replay.rows, rows), replay.written + steps)
@@ -100,6 +110,9 @@ def sample(replay: Replay, key: Key[Array, ""], length: int, count: int) -> Wind
 
 def windows_at(replay: Replay, starts: Int[Array, " N"], streams: Int[Array, " N"], length: int) -> Windows:
     """The windows that begin at the given rows, counted from the first row ever written."""
+    memory = None if replay.rows.memory is None else replay.rows.memory[starts % replay.capacity, streams].astype(jnp.float32)
+    known = starts > replay.written - jnp.minimum(replay.written, replay.capacity)
+    before = jnp.where(known[:, None], replay.rows.action[(starts - 1) % replay.capacity, streams].astype(jnp.float32), 0.0)
     places = (starts[None, :] + jnp.arange(length)[:, None]) % replay.capacity
     streams = jnp.broadcast_to(streams[None, :], places.shape)
 
@@ -107,8 +120,9 @@ def windows_at(replay: Replay, starts: Int[Array, " N"], streams: Int[Array, " N
         picked = ring[places, streams]
         return picked if picked.dtype == bool else picked.astype(jnp.float32)
 
-    rows: ReplayRows = jax.tree.map(take, replay.rows)
-    return Windows(rows, usable_steps(rows))
+    # Of what was remembered only the start is needed.
+    rows: ReplayRows = jax.tree.map(take, dataclasses.replace(replay.rows, memory=None))
+    return Windows(rows, usable_steps(rows), before, memory)
 
 
 def usable_steps(rows: ReplayRows) -> Bool[Array, "L N"]:
@@ -130,10 +144,12 @@ class ReplayConfig:
     """Rows of a window, burn-in included."""
     burn_in: int = 8
     """Rows at the start of a window that only fill the memory and are in no loss."""
-    batch: int = 32
+    batch: int = 16
     """Windows of one update."""
     storage: Storage = "float32"
     """Type in which rows are kept; float16 halves the memory."""
+    start: Literal["empty", "stored"] = "empty"
+    """Memory at the start of a window: empty, or what the networks of that time remembered there, which is then stored with every row."""
 
     def __post_init__(self) -> None:
         if self.window < self.burn_in + 2:

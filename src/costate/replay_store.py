@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,6 @@ import safetensors.numpy
 from costate._errors import CheckpointError
 from costate._files import explained_errors, remove, write_atomically
 from costate.replay import Replay, ReplayRows
-
-FIELDS = tuple(field.name for field in dataclasses.fields(ReplayRows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +40,7 @@ def save_new_rows(directory: pathlib.Path, replay: Replay, before: Sequence[Chun
 
 def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Chunk:
     places = np.arange(start, stop) % replay.capacity
-    tensors = {name: np.ascontiguousarray(np.asarray(getattr(replay.rows, name))[places]) for name in FIELDS}
+    tensors = {name: np.ascontiguousarray(np.asarray(ring)[places]) for name, ring in _fields(replay).items()}
     for name, tensor in tensors.items():
         if tensor.dtype != bool and not np.isfinite(tensor).all():
             raise CheckpointError(f"Not saved: the {name} of the newest rows of the replay is not finite. The checkpoints before are kept.")
@@ -55,7 +54,7 @@ def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Ch
 
 def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay) -> Replay:
     """The ring that the chunks were written from; anything missing, truncated or altered is an error that names the file."""
-    rings = {name: np.zeros(leaf.shape, leaf.dtype) for name in FIELDS for leaf in [getattr(template.rows, name)]}
+    rings = {name: np.zeros(ring.shape, ring.dtype) for name, ring in _fields(template).items()}
     capacity = template.capacity
     written = chunks[-1].stop if chunks else 0
     for chunk in chunks:
@@ -65,6 +64,12 @@ def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay
             ring[remembered % capacity] = tensors[name][remembered - chunk.start]
     rows = ReplayRows(**{name: jnp.asarray(ring) for name, ring in rings.items()})
     return Replay(rows, jax.device_put(np.int32(written)))
+
+
+def _fields(replay: Replay) -> dict[str, Any]:
+    """What is stored of every row."""
+    values = {field.name: getattr(replay.rows, field.name) for field in dataclasses.fields(ReplayRows)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -85,6 +90,6 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
 def remove_unused(directory: pathlib.Path, used: Iterable[Chunk]) -> None:
     """Delete the chunks that no checkpoint needs any more."""
     names = {chunk.file for chunk in used}
-    for file in directory.glob("rows_*.safetensors"):
+    for file in directory.glob("*rows_*.safetensors*"):
         if file.name not in names:
             remove(file)

@@ -25,7 +25,16 @@ from costate.costate_loss import costate_distance, targets_from_slopes
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayConfig, Windows, sample
 from costate.running_stats import RunningStats
-from costate.sac_networks import RecurrentActor, RecurrentCritic, build_actor, build_critic, controls_before, read_window, sac_inputs
+from costate.sac_networks import (
+    RecurrentActor,
+    RecurrentCritic,
+    build_actor,
+    build_critic,
+    controls_before,
+    read_window,
+    sac_inputs,
+    starting_memories,
+)
 from costate.sharding import ALONE, Shards
 
 Part = TypeVar("Part", RecurrentActor, RecurrentCritic)
@@ -43,15 +52,15 @@ class SACConfig:
     """Environment steps for each update."""
     warmup_steps: int = 5_000
     """Steps of random controls before learning starts; the observation's statistics are those of these steps."""
-    head_width: int = 256
+    head_width: int = 128
     """Units in each of the two hidden layers of a Q head."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     """Adam's step size for actor, critic and temperature."""
     max_gradient_norm: float = 10.0
     """Gradients of the actor or of the critic that are longer are shortened to it."""
     discount: float = 0.99
     """Discount factor γ."""
-    target_rate: float = 0.005
+    target_rate: float = 0.01
     """Share τ of the critic that the target critic takes over with every update."""
     initial_temperature: float = 0.1
     """Weight α of the entropy at the start."""
@@ -145,10 +154,11 @@ def sac_loss(
     """L_critic + L_actor + L_temperature + c₃ L_co-state. Each network gets the gradient of its own losses only."""
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
-    inputs = sac_inputs(stats, observation_clip, rows.observation, controls_before(rows.action), rows.is_first)
-    actor_memory = read_window(actor, inputs, rows.is_first, burn_in)
-    critic_memory = read_window(critic, inputs, rows.is_first, burn_in)
-    target_memory = read_window(target, inputs, rows.is_first, burn_in)
+    inputs = sac_inputs(stats, observation_clip, rows.observation, controls_before(rows.action, windows.before), rows.is_first)
+    of_actor, of_critic = starting_memories(windows.memory, actor.core.hidden_size)
+    actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
+    critic_memory = read_window(critic, inputs, rows.is_first, burn_in, of_critic)
+    target_memory = read_window(target, inputs, rows.is_first, burn_in, of_critic)
 
     action, log_prob = actor.policy(actor_memory.hiddens).sample(noise)
     frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))
@@ -173,7 +183,8 @@ def sac_loss(
     if config.costate_coef > 0.0:
         loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
     return loss, {
-        "losses/policy": actor_loss,
+        # What the loss estimates; the loss itself stands for it only in its gradient.
+        "losses/policy": weighted_sum(fixed_temperature * log_prob - value, weight),
         "losses/value": jnp.asarray(critic_loss),
         "losses/entropy": entropy,
         "losses/costate": costate,

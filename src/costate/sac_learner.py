@@ -28,13 +28,19 @@ class SACTrainState(eqx.Module):
     iteration: Int[Array, ""]
 
 
-def check_sac(rollout: RolloutConfig, config: SACConfig) -> None:
+def check_sac(rollout: RolloutConfig, config: SACConfig, iterations: int) -> None:
     """Raise unless updates and replay fit to the rollout."""
     steps = rollout.steps_per_iteration
     if steps % config.steps_per_update:
         raise ConfigError(
             f"An iteration of {steps} steps ({rollout.environments} environments × {rollout.rollout_length}) has no whole number of updates at one "
             f"for every {config.steps_per_update}. Use a divisor of {steps} for steps_per_update."
+        )
+    warming = warmup_iterations(config, rollout)
+    if warming >= iterations:
+        raise ConfigError(
+            f"Learning would start after {warming} iterations of random controls (warmup_steps is {config.warmup_steps}), but the run has only "
+            f"{iterations} of {steps} steps. Use fewer warmup_steps, or more steps."
         )
     rows = config.replay.rows(rollout.environments)
     if rows < rollout.rollout_length:
@@ -51,15 +57,20 @@ def fresh_sac(
     key_networks, key_training = jax.random.split(key)
     learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size)
     rows = config.replay.rows(rollout.environments)
-    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage)
+    networks = learner.networks
+    remembered = networks.actor.core.hidden_size + networks.critic.core.hidden_size if config.replay.start == "stored" else 0
+    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered)
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
+
+
+def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
+    """Iterations of random controls before the first that learns: as many as were asked for, and until a window fits."""
+    return max(-(-config.warmup_steps // rollout.steps_per_iteration), -(-config.replay.window // rollout.rollout_length))
 
 
 def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
     """Whether an iteration, counted from 0, still does random controls; then also nothing is learnt from it."""
-    windows_fit = config.replay.window
-    rows = iteration * rollout.rollout_length
-    return (rows * rollout.environments < config.warmup_steps) | (rows < windows_fit)
+    return iteration < warmup_iterations(config, rollout)
 
 
 def observation_statistics(stats: RunningStats, rows: ReplayRows) -> RunningStats:

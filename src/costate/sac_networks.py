@@ -87,22 +87,34 @@ def input_size(observation_size: int, action_size: int) -> int:
     return observation_size + 1 + action_size
 
 
-def controls_before(action: Float[Array, "L N A"]) -> Float[Array, "L N A"]:
-    """The control before each row of a window; for the first row it is not known, and zero."""
-    return jnp.concatenate([jnp.zeros_like(action[:1]), action[:-1]])
+def controls_before(action: Float[Array, "L N A"], before: Float[Array, "N A"]) -> Float[Array, "L N A"]:
+    """The control before each row of a window, of which ``before`` is the one before the first."""
+    return jnp.concatenate([before[None], action[:-1]])
 
 
-def read_window(network: RecurrentActor | RecurrentCritic, inputs: Float[Array, "L N I"], is_first: Bool[Array, "L N"], burn_in: int) -> Memory:
+def read_window(
+    network: RecurrentActor | RecurrentCritic,
+    inputs: Float[Array, "L N I"],
+    is_first: Bool[Array, "L N"],
+    burn_in: int,
+    hidden: Float[Array, "N H"] | None = None,
+) -> Memory:
     """The memory over the rows after the burn-in.
 
-    Windows start from an empty memory; the burn-in fills it, and no gradient flows into it.
+    It starts from ``hidden``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
     """
     features = network.encoder.encode(inputs)
-    hidden = jnp.zeros((inputs.shape[1], network.core.hidden_size), features.dtype)
+    if hidden is None:
+        hidden = jnp.zeros((inputs.shape[1], network.core.hidden_size), features.dtype)
     if burn_in > 0:
         warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], hidden)), is_first[:burn_in])
         hidden = jax.lax.stop_gradient(warm.hiddens[-1])
     return read_sequence(network.core, features[burn_in:], hidden, is_first[burn_in:])
+
+
+def starting_memories(memory: Float[Array, "N S"] | None, actor_size: int) -> tuple[Float[Array, "N H"], Float[Array, "N G"]] | tuple[None, None]:
+    """What actor and critic remembered, taken apart; none if nothing was stored."""
+    return (None, None) if memory is None else (memory[:, :actor_size], memory[:, actor_size:])
 
 
 def act_once(

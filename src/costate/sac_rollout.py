@@ -8,11 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._types import Array, Bool, Float, Int, Key
+from costate.cores import step_batch
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
 from costate.rollout import Exploration, count_step, hidden_size_of
 from costate.running_stats import RunningStats
-from costate.sac_networks import RecurrentActor, act_once, sac_inputs
+from costate.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
+
+# Controls that are allowed to be larger than this are not bounded in any useful sense.
+WIDEST = 1e6
 
 
 class SACRolloutState(eqx.Module):
@@ -21,20 +25,22 @@ class SACRolloutState(eqx.Module):
     env_state: EnvState
     timestep: TimeStep
     hidden: Float[Array, "*N B H"]
+    critic_hidden: Float[Array, "*N B G"] | None
+    """What the critic remembers, where that is stored with every row."""
     before: Float[Array, "*N B A"]
     """The control before the observation."""
     episode_return: Float[Array, "*N B"]
     episode_length: Int[Array, "*N B"]
 
 
-def begin_sac(env: AbstractEnv, actors: RecurrentActor, keys: Key[Array, " N"]) -> SACRolloutState:
+def begin_sac(env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]) -> SACRolloutState:
     """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
     env_state, timestep = env.reset_seeds(keys)
     shape = (keys.shape[0], env.batch_size)
-    widths = (hidden_size_of(actors.core), env.action_size)
+    widths = (hidden_size_of(actors.core), None if critics is None else hidden_size_of(critics.core), env.action_size)
     # Made by NumPy, for the reason given in `first_step`.
-    hidden, before = (np.zeros((*shape, width), np.float32) for width in widths)
-    return SACRolloutState(env_state, timestep, *jax.device_put((hidden, before, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
+    hiddens = (None if width is None else np.zeros((*shape, width), np.float32) for width in widths)
+    return SACRolloutState(env_state, timestep, *jax.device_put((*hiddens, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
 
 
 class Episodes(NamedTuple):
@@ -49,22 +55,30 @@ def roll_sac(
     env: AbstractEnv,
     observation_clip: float | None,
     actor: RecurrentActor,
+    critic: RecurrentCritic | None,
     stats: RunningStats,
     warming_up: Bool[Array, ""],
     state: SACRolloutState,
     exploration: Exploration,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
-    """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up."""
+    """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
+
+    A ``critic`` is given where rows store what both networks remember.
+    """
 
     def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         seen = state.timestep
         inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
         policy, hidden = act_once(actor, inputs, state.hidden, seen.is_first)
+        critic_hidden, memory = state.critic_hidden, None
+        if critic is not None and critic_hidden is not None:
+            memory = jnp.concatenate([state.hidden, critic_hidden], axis=-1)
+            critic_hidden = step_batch(critic.core, critic.encoder.encode(inputs), critic_hidden, seen.is_first)
         action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
         env_state, after = env.step(state.env_state, scale_control(env, action), now.env_keys)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
-        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last)
-        following = SACRolloutState(env_state, after, hidden, action, episode_return, episode_length)
+        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory)
+        following = SACRolloutState(env_state, after, hidden, critic_hidden, action, episode_return, episode_length)
         return following, (row, Episodes(after.is_last, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
@@ -77,6 +91,7 @@ def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
 
 
 def scale_control(env: AbstractEnv, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
-    """From (−1, 1) to the bounds of the actuators."""
-    low, high = (jnp.broadcast_to(bound, control.shape) for bound in (env.action_low, env.action_high))
+    """From (−1, 1) to the bounds of the actuators; where those are none to speak of, as in the LQR tasks (±1e10), to itself."""
+    bounded = np.maximum(np.abs(env.action_low), np.abs(env.action_high)) < WIDEST
+    low, high = (jnp.broadcast_to(np.where(bounded, bound, one), control.shape) for bound, one in ((env.action_low, -1.0), (env.action_high, 1.0)))
     return low + 0.5 * (control + 1.0) * (high - low)

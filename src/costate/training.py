@@ -90,7 +90,7 @@ def train_together(
     reporter = reporter or SilentReporter()
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
     if algorithm_for(group.config).replay_bytes:
-        reporter.say(_remembers(group.config, layout))
+        reporter.say(_remembers(group.config, layout, len(runs)))
     with _building(group) as env:
         states = fresh_states(group.config, group.seeds)
         starts = save_group(group, first_checkpoints(runs), 0, np.zeros(len(runs) * group.config.rollout.environments, int), states)
@@ -113,29 +113,30 @@ def resume_together(
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
+    check_memory(runs[0].config, layout, len(runs))
     starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = Group(runs, layout, wandb)
     reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
     if algorithm_for(group.config).replay_bytes:
-        reporter.say(_remembers(group.config, layout))
+        reporter.say(_remembers(group.config, layout, len(runs)))
     with _building(group) as env:
         return _train_from(group, env.result(), starts, states, reporter)
 
 
 def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
     """Raise if what the learner remembers will not fit into memory."""
-    # Each device that shares a seed has all of its replay, and an update makes a new one out of the old.
-    needed, available = 2 * seeds * layout.streams * algorithm_for(config).replay_bytes, available_memory()
+    # Each device that shares a seed has all of its replay: that of the start, those before and after an update, and one to be saved.
+    needed, available = 4 * seeds * layout.streams * algorithm_for(config).replay_bytes, available_memory()
     if needed > available:
         raise ConfigError(
-            f"A replay of {config.sac.replay.capacity:,} steps takes {needed / 1e9:,.1f} GB (two copies on each of {layout.streams} devices"
+            f"A replay of {config.sac.replay.capacity:,} steps takes {needed / 1e9:,.1f} GB (up to four copies on each of {layout.streams} devices"
             f"{f', {seeds} seeds' if seeds > 1 else ''}), but {available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, "
             "--replay.storage float16, or --devices 1."
         )
 
 
-def _remembers(config: RunConfig, layout: Layout) -> str:
-    size = algorithm_for(config).replay_bytes / 1e6
+def _remembers(config: RunConfig, layout: Layout, seeds: int) -> str:
+    size = seeds * algorithm_for(config).replay_bytes / 1e6
     where = f" on each of {layout.streams} devices" if layout.streams > 1 else ""
     return f"replay: the last {config.sac.replay.capacity:,} steps, {size:,.0f} MB{where}"
 

@@ -4,7 +4,8 @@ import abc
 import dataclasses
 from typing import Any, NamedTuple
 
-from costate._types import Array, Bool, Float, Key, UInt
+from costate._types import Array, Bool, Key, UInt
+from costate.averages import Metrics as Metrics
 from costate.config import RunConfig
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv
@@ -16,7 +17,6 @@ State = Any
 """Everything that training changes, as a pytree with a random key in ``key``."""
 RolloutState = Any
 """Where every stream stands between two iterations, as a dataclass with ``env_state`` and ``timestep``."""
-Metrics = dict[str, Float[Array, ""]]
 
 
 class Experience(NamedTuple):

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from costate._types import Array, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
@@ -12,6 +13,7 @@ from costate.envs.base import AbstractEnv
 from costate.replay import Replay, replay_bytes
 from costate.rollout import Exploration
 from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up
+from costate.sac_networks import RecurrentCritic
 from costate.sac_rollout import SACRolloutState, begin_sac, roll_sac
 from costate.sharding import Shards
 
@@ -37,15 +39,19 @@ class OffPolicy(AbstractAlgorithm):
         return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), task.observation_size, task.action_size)
 
     def acting(self, state: SACTrainState) -> Any:
-        return state.learner.networks.actor, state.learner.observation_stats, state.iteration
+        return state.learner.networks.actor, self._stored(state), state.learner.observation_stats, state.iteration
+
+    def _stored(self, state: SACTrainState) -> RecurrentCritic | None:
+        """The critic, where rows store what it remembers."""
+        return state.learner.networks.critic if self.config.sac.replay.start == "stored" else None
 
     def begin(self, env: AbstractEnv, states: SACTrainState, keys: Key[Array, " N"]) -> SACRolloutState:
-        return begin_sac(env, states.learner.networks.actor, keys)
+        return begin_sac(env, states.learner.networks.actor, self._stored(states), keys)
 
     def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
-        actor, stats, iteration = acting
+        actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
-        state, rows, episodes = roll_sac(env, self.config.rollout.observation_clip, actor, stats, warming, state, exploration)
+        state, rows, episodes = roll_sac(env, self.config.rollout.observation_clip, actor, critic, stats, warming, state, exploration)
         return state, Experience((rows, episodes), rows.is_first)
 
     def learn(self, state: SACTrainState, experience: Experience, shards: Shards) -> tuple[SACTrainState, Metrics]:
@@ -57,8 +63,7 @@ class OffPolicy(AbstractAlgorithm):
 
     @property
     def replay_bytes(self) -> int:
-        task, settings, streams = self.config.task_record, self.config.sac.replay, self.config.rollout.environments
-        return replay_bytes(settings.rows(streams), streams, task.observation_size, task.action_size, settings.storage)
+        return replay_bytes(jax.eval_shape(self.fresh, jnp.uint32(0)).replay)
 
     def detach_replay(self, state: SACTrainState) -> tuple[SACTrainState, Replay | None]:
         return _with_replay(state, None), state.replay

@@ -1,5 +1,6 @@
 """Processor cores for processes that run side by side: each claims its own, so that two runs never share one while another idles."""
 
+import contextlib
 import os
 import pathlib
 import tempfile
@@ -24,6 +25,8 @@ class Claim:
 def claim_cores(count: int) -> Claim | None:
     """``count`` cores that no other process has claimed; None if there are not so many."""
     folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
     taken: list[tuple[int, IO[str]]] = []
     for core in sorted(os.sched_getaffinity(0)):
         if len(taken) == count:
