@@ -38,7 +38,7 @@ def assert_same(left: TrainState, right: TrainState) -> None:
 
 def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
     save_at(tmp_path, 40)
-    checkpoint, loaded = load(folders(tmp_path)[0], CONFIG, state(1))
+    checkpoint, loaded, _ = load(folders(tmp_path)[0], CONFIG, state(1))
     assert checkpoint == Checkpoint(4, 40, to_json(CONFIG), (40, 41))
     assert_same(loaded, state(40))
 
@@ -63,7 +63,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file
     else:
         path.unlink()
     warnings = []
-    checkpoint, loaded = load_latest(tmp_path, CONFIG, state(), warnings.append)
+    checkpoint, loaded, _ = load_latest(tmp_path, CONFIG, state(), warnings.append)
     assert checkpoint.env_steps == 10
     assert_same(loaded, state(10))
     assert len(warnings) == 1
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
 def test_writing_the_same_step_again_replaces_it_whole(tmp_path):
     save_at(tmp_path, 10)
     save(tmp_path, Checkpoint(1, 10, to_json(CONFIG), (5,)), state(99))
-    checkpoint, loaded = load(folders(tmp_path)[0], CONFIG, state())
+    checkpoint, loaded, _ = load(folders(tmp_path)[0], CONFIG, state())
     assert checkpoint.restarts == (5,)
     assert_same(loaded, state(99))
     assert len(list(tmp_path.iterdir())) == 1

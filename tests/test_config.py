@@ -20,9 +20,20 @@ def test_every_preset_survives_the_round_trip_through_json(name):
 
 
 def test_presets_are_the_papers_variants():
-    coefficients = {name: preset(name, "WalkerStand").ppo.costate_coef for name in PRESETS}
-    assert coefficients == {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05}
+    coefficients = {name: preset(name, "WalkerStand").costate_coef for name in PRESETS}
+    paper = {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05}
+    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05}
+    assert [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"] == list(paper)
     assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
+    assert isinstance(preset("nc-sac-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
+
+
+def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning():
+    old = to_json(preset("nc-gru", "WalkerStand"))
+    del old["algorithm"], old["sac"]
+    assert from_json(old) == preset("nc-gru", "WalkerStand")
+    # As it was computed before there was a choice.
+    assert config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, ppo=PPOConfig(costate_coef=0.1))) == "7bf508d1ec26"
 
 
 def test_defaults_are_the_papers_table():
