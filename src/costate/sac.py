@@ -219,7 +219,9 @@ def sac_update(
     windows = sample(replay, key_windows, settings.window, settings.batch)
     weight = loss_weights(windows.usable, settings.burn_in)
     noise = jax.random.normal(key_noise, (*weight.shape, replay.rows.action.shape[-1]))
-    own_windows, own_weight, own_noise = jax.tree.map(lambda array: shards.part(array, axis=1), (windows, weight, noise))
+    over_time, at_start = (windows.rows, windows.usable, weight, noise), (windows.before, windows.memory)
+    own_rows, own_usable, own_weight, own_noise = jax.tree.map(lambda array: shards.part(array, axis=1), over_time)
+    own_windows = Windows(own_rows, own_usable, *jax.tree.map(lambda array: shards.part(array, axis=0), at_start))
     gradient, metrics = jax.grad(sac_loss, has_aux=True)(
         state.networks, config, observation_clip, state.target, state.observation_stats, own_windows, own_weight, own_noise
     )
