@@ -50,11 +50,30 @@ def config() -> RunConfig:
     )
 
 
+class Weigher(Breaker):
+    """Counts the arrays that are alive after every iteration, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: list[int] = []
+
+    def progress(self, progression) -> None:
+        gc.collect()
+        self.bytes.append(sum(array.nbytes for array in jax.live_arrays()))
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, config):
-    outcome = train(config, tmp_path_factory.mktemp("sac") / "whole")
+def weighed(tmp_path_factory, config):
+    """An undisturbed run, and how many bytes were alive after each of its iterations."""
+    weigher = Weigher()
+    outcome = train(config, tmp_path_factory.mktemp("sac") / "whole", reporter=weigher)
     assert outcome.finished
-    return outcome.run
+    return outcome.run, weigher.bytes
+
+
+@pytest.fixture(scope="module")
+def whole(weighed):
+    return weighed[0]
 
 
 def remembered(run):
@@ -176,23 +195,10 @@ def test_a_readout_that_squashes_is_refused():
         dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=TanhReadoutConfig()))
 
 
-class Weigher(Breaker):
-    """Counts the arrays that are alive after every iteration, in bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes: list[int] = []
-
-    def progress(self, progression) -> None:
-        gc.collect()
-        self.bytes.append(sum(array.nbytes for array in jax.live_arrays()))
-
-
-def test_memory_does_not_grow_over_a_run(tmp_path, config):
-    weigher = Weigher()
-    train(config, tmp_path / "run", reporter=weigher)
+def test_memory_does_not_grow_over_a_run(weighed):
+    _, bytes_alive = weighed
     # Once the first checkpoint is written, every episode is like the one before.
-    assert max(weigher.bytes[3 * CYCLE :]) <= 1.01 * max(weigher.bytes[CYCLE : 2 * CYCLE])
+    assert max(bytes_alive[3 * CYCLE :]) <= 1.01 * max(bytes_alive[CYCLE : 2 * CYCLE])
 
 
 def test_controls_without_bounds_to_speak_of_are_not_scaled_to_them():
