@@ -191,7 +191,7 @@ def table(result: Benchmark) -> str:
         ("needed per step", f"{result.flops_per_step / 1e6:,.2f} MFLOP", "rollout and update"),
         ("limit", f"{result.limit:,.0f} steps/s", "physics and products alone, at full speed"),
         ("collect only", f"{result.collect:,.0f} steps/s", "physics with the policy in the loop"),
-        ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} devices"),
+        ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} device{'s' if result.devices > 1 else ''}"),
         ("", f"{result.updates:,.1f} updates/s", ""),
         ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
         ("compiled in", f"{result.compile_seconds:.1f} s", "in this process"),
