@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_training import Breaker, numbers
+from test_training import Breaker, numbers, two_iterations
 
 from costate._errors import ConfigError, CostateError
 from costate.algorithms import algorithm_for
@@ -235,16 +235,9 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
     ],
 )
 def test_every_preset_trains(tmp_path, name, start):
-    config = preset(name, "FingerTurnHard")
-    config = dataclasses.replace(
-        config,
-        steps=400,
-        policy=dataclasses.replace(config.policy, hidden_size=8),
-        rollout=dataclasses.replace(config.rollout, environments=2, rollout_length=100),
-        sac=dataclasses.replace(
-            config.sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=ReplayConfig(capacity=400, window=12, batch=4, start=start)
-        ),
-    )
+    replay = ReplayConfig(capacity=400, window=12, batch=4, start=start)
+    sac = dataclasses.replace(preset(name, "FingerTurnHard").sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=replay)
+    config = two_iterations(name, sac=sac)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert [row["training/updates"] for row in rows] == [0.0, 4.0]
     assert 0.0 <= rows[-1]["losses/costate"] <= 2.0

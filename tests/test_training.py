@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +11,20 @@ import pytest
 
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
-from costate.config import PRESETS, preset
+from costate.config import PRESETS, RunConfig, preset
 from costate.console import AbstractReporter, Progression
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.training import restarts_within, resume, train
 
 ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"]
+
+
+def two_iterations(name: str, **learner: Any) -> RunConfig:
+    """A preset that is over in seconds: two iterations of 100 steps in two environments."""
+    config = preset(name, "FingerTurnHard")
+    policy, rollout = dataclasses.replace(config.policy, hidden_size=8), dataclasses.replace(config.rollout, environments=2, rollout_length=100)
+    return dataclasses.replace(config, steps=400, policy=policy, rollout=rollout, **learner)
 
 
 class Breaker(AbstractReporter):
@@ -185,14 +193,8 @@ def test_restarts_are_counted_once():
 
 @pytest.mark.parametrize(("name", "bptt_length"), [*((name, None) for name in ON_POLICY_PRESETS), ("nc-gru", 25)])
 def test_every_preset_trains_and_so_do_truncated_gradients(tmp_path, name, bptt_length):
-    config = preset(name, "FingerTurnHard")
-    config = dataclasses.replace(
-        config,
-        steps=400,
-        policy=dataclasses.replace(config.policy, hidden_size=8),
-        rollout=dataclasses.replace(config.rollout, environments=2, rollout_length=100),
-        ppo=dataclasses.replace(config.ppo, epochs=1, minibatches=2, bptt_length=bptt_length),
-    )
+    ppo = dataclasses.replace(preset(name, "FingerTurnHard").ppo, epochs=1, minibatches=2, bptt_length=bptt_length)
+    config = two_iterations(name, ppo=ppo)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert len(rows) == 2
     assert 0.0 <= rows[-1]["losses/costate"] <= 2.0

@@ -70,7 +70,7 @@ class Benchmark:
 def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool) -> Benchmark:
     """Measure training of ``seeds`` seeds together at the paper's configuration."""
     prepare_jax()
-    config = without_warmup(preset(preset_name, task))
+    config = preset(preset_name, task)
     numbers = tuple(range(seeds))
     layout = learner_layout(config, seeds, devices)
     # Processes of their own, before this one takes the cores.
@@ -108,11 +108,6 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
     )
 
 
-def without_warmup(config: RunConfig) -> RunConfig:
-    """The config of an iteration like most: one that learns."""
-    return config if config.algorithm == "ppo" else dataclasses.replace(config, sac=dataclasses.replace(config.sac, warmup_steps=0))
-
-
 def measure_iterations(
     config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int
 ) -> tuple[list[float], list[float], list[float], list[float]]:
@@ -125,8 +120,7 @@ def measure_iterations(
     updates: list[float] = []
     products: list[float] = []
     _seconds(product, matrix, matrix)
-    if config.algorithm == "sac":
-        # There is nothing to learn from before the first rollout is remembered.
+    for _ in range(algorithm_for(config).warmup_iterations):
         states, _ = programs.update(states, programs.collect(states, start_episodes(config, env, states))[1])
     for _ in range(repeats):
         started = time.perf_counter()

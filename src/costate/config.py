@@ -21,7 +21,7 @@ from costate.sac import SACConfig
 from costate.sac_learner import check_sac
 
 AlgorithmName = Literal["ppo", "sac"]
-# What off-policy learning is given if nothing else is said: within an hour on two cores, and far more than it needs on most tasks.
+# What off-policy learning is given if nothing else is said: about half an hour on two cores.
 OFF_POLICY_BUDGET = 1_000_000
 
 

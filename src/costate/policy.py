@@ -27,6 +27,11 @@ class Encoder(eqx.Module):
         return jnp.tanh(product + jnp.broadcast_to(self.bias, product.shape))
 
 
+def build_encoder(key: Key[Array, ""], inputs: int, features: int) -> Encoder:
+    """An encoder with fresh weights."""
+    return Encoder(orthogonal(key, inputs, features), jnp.zeros(features))
+
+
 class RecurrentActorCritic(eqx.Module):
     """y → encoder → core → readout, and the critic on the core's hidden state. Observations are already normalised."""
 
@@ -85,7 +90,7 @@ def build_policy(config: PolicyConfig, key: Key[Array, ""], observation_size: in
     key_encoder, key_core, key_readout, key_critic = jax.random.split(key, 4)
     width = config.hidden_size
     return RecurrentActorCritic(
-        encoder=Encoder(orthogonal(key_encoder, observation_size, width), jnp.zeros(width)),
+        encoder=build_encoder(key_encoder, observation_size, width),
         core=config.core.build(key_core, width, width),
         readout=config.readout.build(key_readout, width, action_size),
         critic=linear_critic(key_critic, width),

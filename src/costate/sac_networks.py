@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from costate._types import Array, Bool, Float, Key
 from costate.cores import AbstractCore, Memory, read_sequence, step_batch
 from costate.initialisation import orthogonal
-from costate.policy import Encoder, PolicyConfig
+from costate.policy import Encoder, PolicyConfig, build_encoder
 from costate.readouts import AbstractReadout, distribution
 from costate.running_stats import RunningStats, normalise
 from costate.squashed import SquashedGaussian, bounded_log_std
@@ -130,7 +130,7 @@ def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int
     key_encoder, key_core, key_readout = jax.random.split(key, 3)
     width = config.hidden_size
     return RecurrentActor(
-        encoder=_encoder(key_encoder, input_size(observation_size, action_size), width),
+        encoder=build_encoder(key_encoder, input_size(observation_size, action_size), width),
         core=config.core.build(key_core, width, width),
         readout=config.readout.build(key_readout, width, action_size),
         # Zero, so that exploration starts the same everywhere.
@@ -143,14 +143,10 @@ def build_critic(config: PolicyConfig, head_width: int, key: Key[Array, ""], obs
     key_encoder, key_core, *key_heads = jax.random.split(key, 2 + HEADS)
     width = config.hidden_size
     return RecurrentCritic(
-        encoder=_encoder(key_encoder, input_size(observation_size, action_size), width),
+        encoder=build_encoder(key_encoder, input_size(observation_size, action_size), width),
         core=config.core.build(key_core, width, width),
         heads=tuple(_head(key_head, width + action_size, head_width) for key_head in key_heads),
     )
-
-
-def _encoder(key: Key[Array, ""], inputs: int, width: int) -> Encoder:
-    return Encoder(orthogonal(key, inputs, width), jnp.zeros(width))
 
 
 def _head(key: Key[Array, ""], inputs: int, width: int) -> QHead:

@@ -45,6 +45,11 @@ class AbstractAlgorithm(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def warmup_iterations(self) -> int:
+        """Iterations before the first that learns."""
+
+    @property
+    @abc.abstractmethod
     def updates_per_iteration(self) -> int:
         """Gradient steps between two rollouts."""
 

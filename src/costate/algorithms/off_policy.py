@@ -12,7 +12,7 @@ from costate.controllers import SquashedController
 from costate.envs.base import AbstractEnv
 from costate.replay import Replay, replay_bytes
 from costate.rollout import Exploration
-from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up
+from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
 from costate.sac_networks import RecurrentCritic
 from costate.sac_rollout import SACRolloutState, begin_sac, roll_sac
 from costate.sharding import Shards
@@ -29,6 +29,10 @@ class OffPolicy(AbstractAlgorithm):
     def shares_cores(self) -> bool:
         # Three networks read a window side by side; halves of its few sequences were measured to be no faster, or slower.
         return False
+
+    @property
+    def warmup_iterations(self) -> int:
+        return warmup_iterations(self.config.sac, self.config.rollout)
 
     @property
     def updates_per_iteration(self) -> int:

@@ -27,6 +27,10 @@ class OnPolicy(AbstractAlgorithm):
         return True
 
     @property
+    def warmup_iterations(self) -> int:
+        return 0
+
+    @property
     def updates_per_iteration(self) -> int:
         return self.config.ppo.epochs * self.config.ppo.minibatches
 
