@@ -1,0 +1,137 @@
+"""Control problems in the paper's form and their Hamiltonian (Section 3.1): ẋ = f(x) + g(x)u, cost ∫ q(x) + c(u) dt + Φ(x(t_f)).
+
+Everything here minimises a cost; a critic predicts reward, so its gradient is −λ.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Array, Float
+from costate.control.costs import AbstractControlCost, FuelCost, QuadraticCost
+
+State = Float[Array, " X"]
+Control = Float[Array, " U"]
+
+
+class ControlProblem(eqx.Module):
+    """One problem of optimal control from a given initial state. All functions are of one state, and traceable by JAX."""
+
+    name: str = eqx.field(static=True)
+    drift: Callable[[State], State]
+    """f(x)."""
+    influence: Callable[[State], Float[Array, "X U"]]
+    """g(x)."""
+    state_cost: Callable[[State], Float[Array, ""]]
+    """q(x), a rate of cost."""
+    control_cost: AbstractControlCost
+    """c(u), a rate of cost."""
+    terminal_cost: Callable[[State], Float[Array, ""]]
+    """Φ(x)."""
+    initial_state: Float[Array, " X"]
+    limit: Float[Array, " U"]
+    """Largest absolute value of each component of the control; may be infinite."""
+    horizon: float | None = None
+    """t_f; None where it is free and to be found, so that H(t_f) = 0."""
+    final_state: Float[Array, " X"] | None = None
+    """Where the trajectory must end; None where only Φ judges the end, so that λ(t_f) = ∇Φ."""
+
+    def __check_init__(self) -> None:
+        check_problem(self)
+
+    @property
+    def state_size(self) -> int:
+        return int(self.initial_state.shape[0])
+
+    @property
+    def control_size(self) -> int:
+        return int(self.limit.shape[0])
+
+    def velocity(self, state: State, control: Control) -> State:
+        """ẋ = f(x) + g(x)u = ∇_λ H."""
+        return self.drift(state) + self.influence(state) @ control
+
+    def running_cost(self, state: State, control: Control) -> Float[Array, ""]:
+        """L(x, u) = q(x) + c(u)."""
+        return self.state_cost(state) + self.control_cost.value(control)
+
+    def best_control(self, state: State, costate: State) -> Control:
+        """u* = argmin_u H(x, λ, u)."""
+        return self.control_cost.minimiser(self.influence(state).T @ costate, self.limit)
+
+
+class Partials(NamedTuple):
+    """The right-hand sides of Proposition 3.1, and the derivative that vanishes where the control is optimal and not at a limit."""
+
+    by_state: Float[Array, " X"]
+    """∇_x H = ∇q + (∇_x ẋ) λ = −λ̇."""
+    by_costate: Float[Array, " X"]
+    """∇_λ H = ẋ."""
+    by_control: Float[Array, " U"]
+    """∇_u H."""
+
+
+def hamiltonian(problem: ControlProblem, state: State, costate: State, control: Control) -> Float[Array, ""]:
+    """H(x, λ, u) = q(x) + c(u) + λᵀ(f(x) + g(x)u) (Eq. 3.1)."""
+    return problem.running_cost(state, control) + costate @ problem.velocity(state, control)
+
+
+def hamiltonian_partials(problem: ControlProblem, state: State, costate: State, control: Control) -> Partials:
+    """All partial derivatives of the Hamiltonian."""
+    by_state, by_costate, by_control = jax.grad(lambda *point: hamiltonian(problem, *point), argnums=(0, 1, 2))(state, costate, control)
+    return Partials(by_state, by_costate, by_control)
+
+
+def check_problem(problem: ControlProblem) -> None:
+    """Raise unless all parts fit together, naming the part that does not."""
+    states, controls = problem.initial_state, problem.limit
+    if states.ndim != 1 or controls.ndim != 1 or not states.size or not controls.size:
+        raise ConfigError(
+            f"{problem.name}: initial_state has shape {states.shape} and limit has shape {controls.shape}, but they must be vectors: one number for "
+            f"each component of the state, one for each actuator."
+        )
+    size, width = states.shape[0], controls.shape[0]
+    expected = {"drift": (size,), "influence": (size, width), "state_cost": (), "terminal_cost": ()}
+    for name, shape in expected.items():
+        found = jax.eval_shape(getattr(problem, name), states).shape
+        if found != shape:
+            raise ConfigError(
+                f"{problem.name}: {name} gives an array of shape {found}, but with {size} components of the state and {width} of the control it must "
+                f"have shape {shape}."
+            )
+    if problem.final_state is not None and problem.final_state.shape != (size,):
+        raise ConfigError(f"{problem.name}: final_state has shape {problem.final_state.shape}, but the state has {size} components.")
+    if problem.horizon is not None and not (np.isfinite(problem.horizon) and problem.horizon > 0.0):
+        raise ConfigError(f"{problem.name}: horizon is {problem.horizon}, but it must be a positive time, or None where it is free.")
+    _check_limits(problem, np.asarray(controls))
+
+
+def _check_limits(problem: ControlProblem, limit: np.ndarray) -> None:
+    cost = problem.control_cost
+    if not (limit > 0.0).all():
+        raise ConfigError(f"{problem.name}: limit is {limit.tolist()}, but every actuator needs a positive one; `inf` means none.")
+    if isinstance(cost, QuadraticCost):
+        if cost.weight.shape != (limit.size, limit.size):
+            raise ConfigError(f"{problem.name}: R has shape {cost.weight.shape}, but with {limit.size} actuators it must be square of that size.")
+        coupled = not np.allclose(np.asarray(cost.weight), np.diag(np.diag(np.asarray(cost.weight))))
+        if coupled and np.isfinite(limit).any():
+            raise ConfigError(
+                f"{problem.name}: R couples actuators that have limits; the minimiser of the Hamiltonian is then no longer R⁻¹ clipped. Use a "
+                f"diagonal R, or no limits."
+            )
+    elif not np.isfinite(limit).all():
+        kind = "fuel" if isinstance(cost, FuelCost) else "no"
+        raise ConfigError(
+            f"{problem.name}: limit is {limit.tolist()}, but with {kind} cost of control the Hamiltonian has no minimum unless every actuator has a "
+            f"finite limit."
+        )
+
+
+def constant_influence(matrix: Float[Array, "X U"]) -> Callable[[State], Float[Array, "X U"]]:
+    """g(x) = B."""
+    return lambda state: jnp.asarray(matrix, state.dtype)
