@@ -1,0 +1,1 @@
+"""How far the memory of a trained policy is the co-state: what it is compared with, and how."""
