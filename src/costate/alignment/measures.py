@@ -18,7 +18,7 @@ STILL = 1e-9
 def cosines(one: Rows, other: Rows) -> np.ndarray:
     """cos of the angle between each pair of rows; 0 where one of them is zero, because nothing points nowhere."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0.0)
+    return np.asarray(np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0.0))
 
 
 class Scaling(NamedTuple):
@@ -28,7 +28,7 @@ class Scaling(NamedTuple):
     deviation: np.ndarray
 
     def apply(self, rows: Rows) -> Rows:
-        return (rows - self.mean) / self.deviation
+        return np.asarray((rows - self.mean) / self.deviation)
 
 
 def scaling_of(rows: Rows) -> Scaling:
@@ -46,7 +46,7 @@ class Probe(NamedTuple):
     weights: Rows
 
     def predict(self, rows: Rows) -> Rows:
-        return self.inputs.apply(rows) @ self.weights * self.outputs.deviation + self.outputs.mean
+        return np.asarray(self.inputs.apply(rows) @ self.weights * self.outputs.deviation + self.outputs.mean)
 
 
 PENALTIES = tuple(10.0**power for power in range(-6, 3))
@@ -106,7 +106,7 @@ def _whitening(rows: Rows, penalty: float) -> Rows:
     """W with Wᵀ (C + penalty) W = 1 for the covariance C of the rows."""
     covariance = rows.T @ rows / len(rows)
     values, vectors = np.linalg.eigh(covariance + penalty * np.trace(covariance) / len(covariance) * np.eye(len(covariance)))
-    return vectors / np.sqrt(values)
+    return np.asarray(vectors / np.sqrt(values))
 
 
 def _correlation(one: np.ndarray, other: np.ndarray) -> float:
