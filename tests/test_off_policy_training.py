@@ -226,17 +226,17 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "start"),
+    ("name", "start", "critic"),
     [
-        ("sac-gru", "empty"),
-        ("nc-sac-ctrnn", "stored"),
-        pytest.param("nc-sac-gru", "stored", marks=pytest.mark.slow),
-        pytest.param("sac-ctrnn", "empty", marks=pytest.mark.slow),
+        ("sac-gru", "empty", "recurrent"),
+        ("nc-sac-ctrnn", "stored", "sighted"),
+        pytest.param("nc-sac-gru", "stored", "recurrent", marks=pytest.mark.slow),
+        pytest.param("sac-ctrnn", "empty", "sighted", marks=pytest.mark.slow),
     ],
 )
-def test_every_preset_trains(tmp_path, name, start):
+def test_every_preset_trains(tmp_path, name, start, critic):
     replay = ReplayConfig(capacity=400, window=12, batch=4, start=start)
-    sac = dataclasses.replace(preset(name, "FingerTurnHard").sac, warmup_steps=0, steps_per_update=50, head_width=8, replay=replay)
+    sac = dataclasses.replace(preset(name, "FingerTurnHard").sac, warmup_steps=0, steps_per_update=50, head_width=8, critic=critic, replay=replay)
     config = two_iterations(name, sac=sac)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert [row["training/updates"] for row in rows] == [0.0, 4.0]

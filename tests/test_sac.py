@@ -46,8 +46,10 @@ def rows_of(steps: int, streams: int, seed: int = 0) -> ReplayRows:
     )
 
 
-def windows_of(seed: int = 0) -> Windows:
+def windows_of(seed: int = 0, sighted: bool = False) -> Windows:
     rows = rows_of(ROWS, WINDOWS, seed)
+    if sighted:
+        rows = dataclasses.replace(rows, complete=jax.random.normal(jax.random.key(seed), rows.observation.shape))
     return Windows(rows, usable_steps(rows), rows_of(1, WINDOWS, seed + 50).action[0], None)
 
 
@@ -74,9 +76,10 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     actor, critic = networks.actor, networks.critic
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
     inputs = sac_inputs(stats, CLIP, rows.observation, before, rows.is_first)
+    judged = inputs if config.critic == "recurrent" else sac_inputs(stats, CLIP, rows.complete, before, rows.is_first)
     actor_hidden = step_by_step(actor, inputs, rows.is_first)[1]
-    critic_before, critic_hidden = step_by_step(critic, inputs, rows.is_first)
-    target_hidden = step_by_step(target, inputs, rows.is_first)[1]
+    critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first)
+    target_hidden = step_by_step(target, judged, rows.is_first)[1]
     alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
     for t in range(burn_in, ROWS - 1):
         for n in range(WINDOWS):
@@ -96,7 +99,7 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
             if part == "costate":
                 frozen, held = jax.lax.stop_gradient((critic, critic_before[t][n]))
                 fixed = jax.lax.stop_gradient(action)
-                feature = jax.lax.stop_gradient(critic.encoder.encode(inputs[t, n]))
+                feature = jax.lax.stop_gradient(critic.encoder.encode(judged[t, n]))
                 value = lambda ỹ: jnp.minimum(*frozen.values(frozen.core.step(ỹ, held), fixed))  # noqa: B023, E731
                 costate = jax.grad(value)(feature)
                 for hidden in (actor_hidden[t][n], critic_hidden[t][n]):
@@ -106,17 +109,18 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     return total / count
 
 
-@pytest.mark.parametrize("core", [GRUConfig(), CTRNNConfig()])
-def test_every_network_gets_the_gradient_of_its_own_losses(core):
+@pytest.mark.parametrize(("core", "critic"), [(GRUConfig(), "recurrent"), (CTRNNConfig(), "recurrent"), (GRUConfig(), "sighted")])
+def test_every_network_gets_the_gradient_of_its_own_losses(core, critic):
+    config = dataclasses.replace(CONFIG, critic=critic)
     with jax.enable_x64(True):
-        state, windows = double(state_of(core)), double(windows_of())
+        state, windows = double(state_of(core, config)), double(windows_of(sighted=critic == "sighted"))
         noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS), jnp.float64)
         weight = double(loss_weights(windows.usable, CONFIG.replay.burn_in))
-        loss = jax.jit(jax.grad(lambda networks: sac_loss(networks, CONFIG, CLIP, state.target, state.observation_stats, windows, weight, noise)[0]))
+        loss = jax.jit(jax.grad(lambda networks: sac_loss(networks, config, CLIP, state.target, state.observation_stats, windows, weight, noise)[0]))
         found = loss(state.networks)
 
         def expected(part):
-            return jax.jit(jax.grad(lambda n: reference(part, n, state.target, state.observation_stats, windows, noise, CONFIG)))(state.networks)
+            return jax.jit(jax.grad(lambda n: reference(part, n, state.target, state.observation_stats, windows, noise, config)))(state.networks)
 
         # Of each loss only the gradient by the network that it is for; the co-state loss is for both memories.
         costate = expected("costate")

@@ -8,6 +8,7 @@ import scipy.stats
 
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward
+from costate.envs.sensors import BlackoutConfig, BlackoutEnv
 from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig, explore
 from costate.running_stats import empty_stats
@@ -15,8 +16,9 @@ from costate.sac_networks import act_once, build_actor, build_critic, controls_b
 from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
 
 
-def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None):
-    env = AnalyticEnv(world, batch)
+def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None):
+    """With a ``dropout`` the world is seen through failing sensors, but not by the critic."""
+    env = AnalyticEnv(world, batch) if dropout is None else BlackoutEnv(AnalyticEnv(world, batch), BlackoutConfig(dropout))
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     zeros = jnp.zeros(batch)
@@ -31,7 +33,8 @@ def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None):
     )
     exploration = explore(env, RolloutConfig(batch, steps), jax.random.key(2))
     stats = empty_stats((env.observation_size,))
-    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, jnp.asarray(warming_up), state, exploration))
+    warming, sighted = jnp.asarray(warming_up), dropout is not None
+    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted))
     return env, actor, stats, exploration, program(state, exploration)
 
 
@@ -72,6 +75,19 @@ def test_controls_reach_the_bounds_of_the_actuators():
     env.action_low, env.action_high = np.array([-3.0], np.float32), np.array([1.0], np.float32)
     found = [float(scale_control(env, jnp.array([[u]]))[0, 0]) for u in (-1.0, 0.0, 1.0)]
     assert found == pytest.approx([-3.0, -1.0, 1.0])
+
+
+def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
+    world = DelayedReward()
+    critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)
+    _, _, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic, dropout=0.5)
+    dark = (rows.observation == 0.0).all(-1) & (rows.complete != 0.0).any(-1)
+    assert 0.0 < dark.mean() < 1.0
+    np.testing.assert_array_equal(np.where(dark[..., None], 0.0, rows.complete), rows.observation)
+    inputs = sac_inputs(stats, 10.0, rows.complete, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
+    hiddens = read_window(critic, inputs, rows.is_first, 0).hiddens
+    np.testing.assert_allclose(rows.memory[1:, ..., 4:], hiddens[:-1], atol=1e-6)
+    np.testing.assert_allclose(state.critic_hidden, hiddens[-1], atol=1e-6)
 
 
 def test_what_both_networks_remembered_is_stored_with_every_row():

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from costate.config import RunConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+from costate.cores.memoryless import MemorylessConfig
+from costate.policy import PolicyConfig
+from costate.sac import critics_parts
 
 
 class CoreFlops(NamedTuple):
@@ -15,13 +18,14 @@ class CoreFlops(NamedTuple):
     """The co-state's target: one more product with the transposed input weights, and for the GRU of the paper one with those of the candidate."""
 
 
-def core_flops(config: RunConfig) -> CoreFlops:
-    square = 2.0 * config.policy.hidden_size**2
+def core_flops(policy: PolicyConfig) -> CoreFlops:
+    square = 2.0 * policy.hidden_size**2
     return {
         GRUConfig: CoreFlops(6.0 * square, 4.0 * square),
         ResetAfterGRUConfig: CoreFlops(6.0 * square, 3.0 * square),
         CTRNNConfig: CoreFlops(2.0 * square, square),
-    }[type(config.policy.core)]
+        MemorylessConfig: CoreFlops(square, square),
+    }[type(policy.core)]
 
 
 def flops_per_env_step(config: RunConfig) -> float:
@@ -35,7 +39,7 @@ def on_policy_flops(config: RunConfig) -> float:
     """
     task, width = config.task_record, config.policy.hidden_size
     encoder, heads = 2.0 * task.observation_size * width, 2.0 * width * (task.action_size + 1)
-    core = core_flops(config)
+    core = core_flops(config.policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)
     # The baselines measure the co-state loss too, to be compared, but do not need it.
@@ -46,28 +50,30 @@ def on_policy_flops(config: RunConfig) -> float:
 def off_policy_flops(config: RunConfig) -> float:
     """The rollout reads every observation once; an update is shared by the steps that go with it."""
     task, width = config.task_record, config.policy.hidden_size
-    acting = _encoder(config) + core_flops(config).forward + 2.0 * 2.0 * width * task.action_size
+    acting = _encoder(config) + core_flops(config.policy).forward + 2.0 * 2.0 * width * task.action_size
     if config.sac.replay.start == "stored":
         # What the critic remembers is stored too.
-        acting += _encoder(config) + core_flops(config).forward
+        acting += _encoder(config) + core_flops(critics_parts(config.sac, config.policy)).forward
     return acting + flops_per_update(config) / config.sac.steps_per_update
 
 
 def flops_per_update(config: RunConfig) -> float:
     """One gradient step of soft actor-critic.
 
-    Actor, critic and target read the whole window; a reverse pass goes through the rows after the burn-in, for actor and critic, and takes twice as
-    much, except that nothing is differentiated by the inputs. The heads are asked three times: about what was done, with a reverse pass to weights
-    and inputs; about what the actor would do, with one to the inputs alone; and by the target.
+    Actor, critic and target read the whole window (a critic without memory has no use for the burn-in); a reverse pass goes through the rows after
+    the burn-in, for actor and critic, and takes twice as much, except that nothing is differentiated by the inputs. The heads are asked three times:
+    about what was done, with a reverse pass to weights and inputs; about what the actor would do, with one to the inputs alone; and by the target.
     """
     task, width, sac = config.task_record, config.policy.hidden_size, config.sac
-    core, encoder = core_flops(config), _encoder(config)
+    encoder, actor, critic = _encoder(config), core_flops(config.policy), core_flops(critics_parts(sac, config.policy))
     outputs = 2.0 * 2.0 * width * task.action_size
     heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
     learning = sac.replay.window - sac.replay.burn_in
-    reading = 3.0 * sac.replay.window * (encoder + core.forward) + 2.0 * learning * (encoder + 2.0 * core.forward)
+    judged = learning if sac.critic == "sighted" else sac.replay.window
+    reading = sac.replay.window * (encoder + actor.forward) + learning * (encoder + 2.0 * actor.forward)
+    reading += 2.0 * judged * (encoder + critic.forward) + learning * (encoder + 2.0 * critic.forward)
     judging = learning * (3.0 * outputs + heads * (3.0 + 2.0 + 1.0))
-    needed = learning * core.target if sac.costate_coef > 0.0 else 0.0
+    needed = learning * critic.target if sac.costate_coef > 0.0 else 0.0
     return sac.replay.batch * (reading + judging + needed)
 
 

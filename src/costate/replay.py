@@ -31,6 +31,8 @@ class ReplayRows(eqx.Module):
     """Whether y_t is the last of its episode, so that u_t was ignored."""
     memory: Float[Array, "*T B S"] | None = None
     """What actor and critic remembered before y_t, where windows start from that."""
+    complete: Float[Array, "*T B O"] | None = None
+    """What working sensors would have shown, where the critic sees that."""
 
 
 class Replay(eqx.Module):
@@ -61,7 +63,15 @@ class Windows(NamedTuple):
     """What was remembered before the first row, where that is stored."""
 
 
-def empty_replay(capacity: int, streams: int, observation_size: int, action_size: int, storage: Storage = "float32", memory_size: int = 0) -> Replay:
+def empty_replay(
+    capacity: int,
+    streams: int,
+    observation_size: int,
+    action_size: int,
+    storage: Storage = "float32",
+    memory_size: int = 0,
+    with_complete: bool = False,
+) -> Replay:
     """A ring without rows."""
     kind = jnp.dtype(storage)
     shape = (capacity, streams)
@@ -73,6 +83,7 @@ def empty_replay(capacity: int, streams: int, observation_size: int, action_size
         is_first=jnp.zeros(shape, bool),
         is_last=jnp.zeros(shape, bool),
         memory=jnp.zeros((*shape, memory_size), kind) if memory_size else None,
+        complete=jnp.zeros((*shape, observation_size), kind) if with_complete else None,
     )
     return Replay(rows, jnp.zeros((), jnp.int32))
 

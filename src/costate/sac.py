@@ -6,6 +6,10 @@ depend on ỹ, because π has an encoder of its own, so the co-state's target is
     λ̂_t = stop_gradient ∂V/∂ỹ_t = (∂h_t/∂ỹ_t)ᵀ ∂/∂h_t E_{u∼π} min_i Q_i(h_t, u),
 
 with h_{t−1} held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples anyway.
+
+A critic is only needed while learning, where a simulator knows what the sensors would have shown. One that sees it (`critic="sighted"`; Pinto et al.
+2017) needs no memory, and its gradient is that of a value of the state itself: what the actor's memory is pulled to is then the co-state at the true
+observation, which the actor cannot see half of the time.
 """
 
 import dataclasses
@@ -21,6 +25,7 @@ from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key, PyTree
 from costate.averages import Metrics, row_weights, weighted_sum
 from costate.cores import Memory
+from costate.cores.memoryless import MemorylessConfig
 from costate.costate_loss import costate_distance, targets_from_slopes
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayConfig, Windows, sample
@@ -48,6 +53,9 @@ class SACConfig:
     """Weight c₃ of the co-state loss; 0 is plain SAC."""
     costate_memory: Literal["actor", "both"] = "actor"
     """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
+    critic: Literal["recurrent", "sighted"] = "recurrent"
+    """What judges the actor while it learns: a critic that reads and remembers what the actor reads, or one that sees through the blackouts and so
+    needs no memory. The actor, and with it the trained policy, is the same."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
@@ -105,10 +113,15 @@ def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, "
     observation_size = stats.mean.shape[0]
     networks = Networks(
         build_actor(policy, key_actor, observation_size, action_size),
-        build_critic(policy, config.head_width, key_critic, observation_size, action_size),
+        build_critic(critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size),
         jnp.log(jnp.asarray(config.initial_temperature)),
     )
     return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
+
+
+def critics_parts(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
+    """What a critic is made of: the parts of the actor, but no memory where it sees everything."""
+    return dataclasses.replace(policy, core=MemorylessConfig()) if config.critic == "sighted" else policy
 
 
 def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:
@@ -154,11 +167,13 @@ def sac_loss(
     """L_critic + L_actor + L_temperature + c₃ L_co-state. Each network gets the gradient of its own losses only."""
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
-    inputs = sac_inputs(stats, observation_clip, rows.observation, controls_before(rows.action, windows.before), rows.is_first)
+    before = controls_before(rows.action, windows.before)
+    inputs = sac_inputs(stats, observation_clip, rows.observation, before, rows.is_first)
+    judged = inputs if rows.complete is None else sac_inputs(stats, observation_clip, rows.complete, before, rows.is_first)
     of_actor, of_critic = starting_memories(windows.memory, actor.core.hidden_size)
     actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
-    critic_memory = read_window(critic, inputs, rows.is_first, burn_in, of_critic)
-    target_memory = read_window(target, inputs, rows.is_first, burn_in, of_critic)
+    critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
+    target_memory = read_window(target, judged, rows.is_first, burn_in, of_critic)
 
     action, log_prob = actor.policy(actor_memory.hiddens).sample(noise)
     frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))

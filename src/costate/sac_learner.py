@@ -59,7 +59,7 @@ def fresh_sac(
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
     remembered = networks.actor.core.hidden_size + networks.critic.core.hidden_size if config.replay.start == "stored" else 0
-    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered)
+    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered, config.critic == "sighted")
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
 from costate.cores import AbstractCore, Memory, read_sequence, step_batch
+from costate.cores.memoryless import Memoryless
 from costate.initialisation import orthogonal
 from costate.policy import Encoder, PolicyConfig, build_encoder
 from costate.readouts import AbstractReadout, distribution
@@ -103,6 +104,9 @@ def read_window(
 
     It starts from ``hidden``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
     """
+    if isinstance(network.core, Memoryless):
+        # Nothing to fill.
+        inputs, is_first, burn_in = inputs[burn_in:], is_first[burn_in:], 0
     features = network.encoder.encode(inputs)
     if hidden is None:
         hidden = jnp.zeros((inputs.shape[1], network.core.hidden_size), features.dtype)

@@ -60,29 +60,37 @@ def roll_sac(
     warming_up: Bool[Array, ""],
     state: SACRolloutState,
     exploration: Exploration,
+    with_complete: bool = False,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
     """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
 
-    A ``critic`` is given where rows store what both networks remember.
+    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts.
     """
 
     def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         seen = state.timestep
         inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
         policy, hidden = act_once(actor, inputs, state.hidden, seen.is_first)
+        complete = without_blackout(seen) if with_complete else None
         critic_hidden, memory = state.critic_hidden, None
         if critic is not None and critic_hidden is not None:
             memory = jnp.concatenate([state.hidden, critic_hidden], axis=-1)
-            critic_hidden = step_batch(critic.core, critic.encoder.encode(inputs), critic_hidden, seen.is_first)
+            judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
+            critic_hidden = step_batch(critic.core, critic.encoder.encode(judged), critic_hidden, seen.is_first)
         action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
         env_state, after = env.step(state.env_state, scale_control(env, action), now.env_keys)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
-        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory)
+        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
         following = SACRolloutState(env_state, after, hidden, critic_hidden, action, episode_return, episode_length)
         return following, (row, Episodes(after.is_last, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
     return state, rows, episodes
+
+
+def without_blackout(seen: TimeStep) -> Float[Array, "B O"]:
+    """What working sensors show; without failing ones in between, what is seen."""
+    return seen.observation if seen.complete is None else seen.complete
 
 
 def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:

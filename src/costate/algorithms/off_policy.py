@@ -55,7 +55,8 @@ class OffPolicy(AbstractAlgorithm):
     def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
         actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
-        state, rows, episodes = roll_sac(env, self.config.rollout.observation_clip, actor, critic, stats, warming, state, exploration)
+        clip, sighted = self.config.rollout.observation_clip, self.config.sac.critic == "sighted"
+        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted)
         return state, Experience((rows, episodes), rows.is_first)
 
     def learn(self, state: SACTrainState, experience: Experience, shards: Shards) -> tuple[SACTrainState, Metrics]:

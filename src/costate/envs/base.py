@@ -24,6 +24,8 @@ class TimeStep(eqx.Module):
     discount: Float[Array, "*S"]
     is_first: Bool[Array, "*S"]
     is_last: Bool[Array, "*S"]
+    complete: Float[Array, "*S O"] | None = None
+    """What working sensors would have shown, where failing ones stand between. For learning only: a policy never reads it."""
 
 
 class AbstractEnv(abc.ABC):

@@ -71,7 +71,7 @@ class BlackoutEnv(AbstractEnv):
         self._env.close()
 
     def _masked(self, timestep: TimeStep, key: Key[Array, ""]) -> TimeStep:
-        return dataclasses.replace(timestep, observation=blackout(key, timestep.observation, self._dropout))
+        return dataclasses.replace(timestep, observation=blackout(key, timestep.observation, self._dropout), complete=timestep.observation)
 
 
 @jax.jit
