@@ -53,9 +53,9 @@ class SACConfig:
     """Weight c₃ of the co-state loss; 0 is plain SAC."""
     costate_memory: Literal["actor", "both"] = "actor"
     """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
-    critic: Literal["recurrent", "sighted"] = "recurrent"
-    """What judges the actor while it learns: a critic that reads and remembers what the actor reads, or one that sees through the blackouts and so
-    needs no memory. The actor, and with it the trained policy, is the same."""
+    critic: Literal["sighted", "recurrent"] = "sighted"
+    """What judges the actor while it learns: a critic that sees through the blackouts and so needs no memory, or one that reads and remembers what the
+    actor reads. The actor, and with it the trained policy, is the same."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
@@ -68,7 +68,7 @@ class SACConfig:
     """Gradients of the actor or of the critic that are longer are shortened to it."""
     discount: float = 0.99
     """Discount factor γ."""
-    target_rate: float = 0.01
+    target_rate: float = 0.05
     """Share τ of the critic that the target critic takes over with every update."""
     initial_temperature: float = 0.1
     """Weight α of the entropy at the start."""
