@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from costate._types import Array, Float
 from costate.cores import initial_hidden
-from costate.envs.base import AbstractEnv, TimeStep
+from costate.envs.base import AbstractActuators, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.rollout import clip_action
 from costate.running_stats import RunningStats, normalise
@@ -23,12 +23,20 @@ class AbstractController(eqx.Module):
     """Deterministic control of a batch of streams."""
 
     @abc.abstractmethod
-    def empty_memory(self, env: AbstractEnv) -> Carry:
+    def empty_memory(self, env: AbstractActuators) -> Carry:
         """What is remembered before the first step."""
 
     @abc.abstractmethod
-    def decide(self, env: AbstractEnv, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         """A control for every stream; where an episode starts, its memory does."""
+
+    @abc.abstractmethod
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        """ỹ, what the core reads when it decides."""
+
+    @abc.abstractmethod
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        """h, the part of a memory that is the core's."""
 
 
 class GaussianController(AbstractController):
@@ -38,12 +46,19 @@ class GaussianController(AbstractController):
     stats: RunningStats
     observation_clip: float | None = eqx.field(static=True)
 
-    def empty_memory(self, env: AbstractEnv) -> Carry:
+    def empty_memory(self, env: AbstractActuators) -> Carry:
         return initial_hidden(self.policy.core, env.batch_size)
 
-    def decide(self, env: AbstractEnv, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         decision = act(self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first)
         return clip_action(env, decision.control.mean), decision.hidden
+
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))
+
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        hidden: Float[Array, "B H"] = memory
+        return hidden
 
 
 class SquashedController(AbstractController):
@@ -53,12 +68,21 @@ class SquashedController(AbstractController):
     stats: RunningStats
     observation_clip: float | None = eqx.field(static=True)
 
-    def empty_memory(self, env: AbstractEnv) -> Carry:
+    def empty_memory(self, env: AbstractActuators) -> Carry:
         return initial_hidden(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))
 
-    def decide(self, env: AbstractEnv, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         hidden, before = memory
-        inputs = sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)
-        policy, hidden = act_once(self.actor, inputs, hidden, now.is_first)
+        policy, hidden = act_once(self.actor, self._inputs(now, before), hidden, now.is_first)
         control = policy.mode()
         return scale_control(env, control), (hidden, control)
+
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        return self.actor.encoder.encode(self._inputs(now, memory[1]))
+
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        hidden: Float[Array, "B H"] = memory[0]
+        return hidden
+
+    def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
+        return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)

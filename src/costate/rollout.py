@@ -11,7 +11,7 @@ import numpy as np
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import AbstractCore
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
 
@@ -217,6 +217,6 @@ def count_step(
     return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(now.is_first, 0, episode_length) + 1
 
 
-def clip_action(env: AbstractEnv, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
+def clip_action(env: AbstractActuators, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
     """What the actuators do with a control outside their bounds (Appendix E.2)."""
     return jnp.clip(action, jnp.broadcast_to(env.action_low, action.shape), jnp.broadcast_to(env.action_high, action.shape))

@@ -9,7 +9,7 @@ import numpy as np
 
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import step_batch
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
 from costate.rollout import Exploration, count_step, hidden_size_of
 from costate.running_stats import RunningStats
@@ -98,7 +98,7 @@ def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
     return jax.scipy.special.erf(noise / jnp.sqrt(2.0))
 
 
-def scale_control(env: AbstractEnv, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
+def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
     """From (−1, 1) to the bounds of the actuators; where those are none to speak of, as in the LQR tasks (±1e10), to itself."""
     bounded = np.maximum(np.abs(env.action_low), np.abs(env.action_high)) < WIDEST
     low, high = (jnp.broadcast_to(np.where(bounded, bound, one), control.shape) for bound, one in ((env.action_low, -1.0), (env.action_high, 1.0)))

@@ -28,19 +28,24 @@ class TimeStep(eqx.Module):
     """What working sensors would have shown, where failing ones stand between. For learning only: a policy never reads it."""
 
 
-class AbstractEnv(abc.ABC):
+class AbstractActuators(abc.ABC):
+    """What a controller has to know of that which it controls."""
+
+    batch_size: int
+    """Environments of one seed."""
+    action_size: int
+    action_low: np.ndarray
+    action_high: np.ndarray
+
+
+class AbstractEnv(AbstractActuators):
     """A batch of environments, for each of one or more seeds. Resets run on the host between compiled programs, ``step`` inside them.
 
     ``step`` is written for one seed; where several train together, it is vmapped over them.
     """
 
-    batch_size: int
-    """Environments of one seed."""
     observation_size: int
-    action_size: int
     episode_steps: int
-    action_low: np.ndarray
-    action_high: np.ndarray
 
     @property
     @abc.abstractmethod

@@ -1,0 +1,78 @@
+"""A trajectory's control steps to first order, and the two co-states that follow from them: with controls held, and with a policy that reacts.
+
+Costs are minimised here and ℓ = −r, so a critic's gradient is −λ.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._types import Array, Float, PyTree
+from costate.control.adjoint import costate_recursion
+
+
+class Linearisation(NamedTuple):
+    """Control steps x_{t+1} = F(x_t, u_t) with cost ℓ(x_t, u_t) = −r_t and observation y_{t+1}, in float64."""
+
+    state_jacobians: Float[np.ndarray, "T X X"]
+    """A_t = ∂x_{t+1}/∂x_t with the control held."""
+    control_jacobians: Float[np.ndarray, "T X U"]
+    """B_t = ∂x_{t+1}/∂u_t."""
+    cost_gradients: Float[np.ndarray, "T X"]
+    """∂ℓ_t/∂x_t. A reward belongs to the state after its step, so for most tasks this is −A_tᵀ ∂r/∂x_{t+1}."""
+    control_cost_gradients: Float[np.ndarray, "T U"]
+    """∂ℓ_t/∂u_t, through the step and, where effort is punished, directly."""
+    observation_jacobians: Float[np.ndarray, "T O X"]
+    """∂y_t/∂x_t, of the whole observation, also where the policy was blind."""
+    next_observation_by_state: Float[np.ndarray, "T O X"]
+    """∂y_{t+1}/∂x_t with the control held."""
+    next_observation_by_control: Float[np.ndarray, "T O U"]
+    """∂y_{t+1}/∂u_t."""
+
+
+Reaction = Callable[[PyTree, Float[Array, " O"], PyTree], tuple[Float[Array, " U"], PyTree]]
+"""u_t and the memory c_t from what is particular to the step (such as whether the sensors worked), y_t and the memory c_{t−1}."""
+
+
+def open_loop_costates(steps: Linearisation, discount: float) -> Float[np.ndarray, "T X"]:
+    """The co-state of Pontryagin's principle: the gradient by x_t of the cost to come if the later controls stay what they are.
+
+    λ_t = ∂ℓ_t/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = 0
+    """
+    with jax.enable_x64(True):
+        jacobians, gradients = jnp.asarray(steps.state_jacobians), jnp.asarray(steps.cost_gradients)
+        return np.asarray(costate_recursion(jacobians, gradients, jnp.zeros(gradients.shape[1]), discount))
+
+
+def closed_loop_costates(
+    steps: Linearisation, react: Reaction, particulars: PyTree, observations: Float[np.ndarray, "T O"], memories: PyTree, discount: float
+) -> Float[np.ndarray, "T X"]:
+    """The gradient of the value: by x_t, of the cost to come if the policy reacts to what it then sees and remembers.
+
+    The policy makes the trajectory one of the joint state (x_t, y_t, c_{t−1}) of robot, sensors and memory, with u_t and c_t from
+    (u_t, c_t) = π(y_t, c_{t−1}). Its co-state (p, q, m) runs backwards as
+
+        v_t = ∂ℓ_t/∂u_t + γ (B_tᵀ p_{t+1} + (∂y_{t+1}/∂u_t)ᵀ q_{t+1})
+        p_t = ∂ℓ_t/∂x_t + γ (A_tᵀ p_{t+1} + (∂y_{t+1}/∂x_t)ᵀ q_{t+1})
+        (q_t, m_t) = (∂π/∂(y_t, c_{t−1}))ᵀ (v_t, γ m_{t+1})
+
+    and what x_t does through y_t is added at the end: λ_t = p_t + (∂y_t/∂x_t)ᵀ q_t.
+    """
+
+    def back(later: tuple[Array, Array, PyTree], row: tuple[Linearisation, PyTree, Array, PyTree]) -> tuple[tuple[Array, Array, PyTree], Array]:
+        by_state, by_observation, by_memory = jax.tree.map(lambda costate: discount * costate, later)
+        step, particular, observation, memory = row
+        by_control = step.control_cost_gradients + step.control_jacobians.T @ by_state + step.next_observation_by_control.T @ by_observation
+        by_state = step.cost_gradients + step.state_jacobians.T @ by_state + step.next_observation_by_state.T @ by_observation
+        _, pull_back = jax.vjp(functools.partial(react, particular), observation, memory)
+        by_observation, by_memory = pull_back((by_control, by_memory))
+        return (by_state, by_observation, by_memory), by_state + step.observation_jacobians.T @ by_observation
+
+    with jax.enable_x64(True):
+        rows = jax.tree.map(jnp.asarray, (steps, particulars, observations, memories))
+        first = jax.tree.map(lambda array: jnp.zeros(array.shape[1:]), (rows[0].cost_gradients, rows[2], rows[3]))
+        return np.asarray(jax.lax.scan(back, first, rows, reverse=True)[1])

@@ -1,0 +1,228 @@
+"""Derivatives of a MuJoCo control step along a trajectory: of the next state, of the cost and of what is observed.
+
+Coordinates. The state x is (position, velocity, activation) in MuJoCo's tangent space, of dimension 2nv + na: a ball or a free joint turns about
+three axes although its quaternion has four numbers, so positions are displaced by ``mj_integratePos`` and subtracted by ``mj_differentiatePos``.
+
+Sensors of force and acceleration show what happened in the last physics step of a control step, not in the state after it: forces there are not
+known before the next control is. So a reading after a step has three arguments: the state, those sensors, and the control that was held.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Float
+from costate.control.linearisation import Linearisation
+
+try:
+    import mujoco
+except ImportError as error:  # pragma: no cover
+    raise ConfigError(
+        "Co-states through MuJoCo need MuJoCo itself, which is not installed. Install it with: pip install 'costate[adjoint]'."
+    ) from error
+
+# Half the width of all central differences. Their error, about (1e-16 / 1e-6) from rounding and (1e-6)² from curvature, is smallest near here.
+STEP = 1e-6
+# All that the next physics step depends on, the solver's first guess included.
+STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
+class Snapshot(NamedTuple):
+    """A simulation at rest between two control steps."""
+
+    state: Float[np.ndarray, " N"]
+    sensors: Float[np.ndarray, " M"]
+
+
+class Simulation(NamedTuple):
+    """A robot, and what is read off it after a control step: the reward first, then the observation. For one thread at a time."""
+
+    model: mujoco.MjModel
+    data: mujoco.MjData
+    substeps: int
+    """Physics steps in a control step."""
+    read: Callable[[], Float[np.ndarray, " R"]]
+
+
+class StepDerivatives(NamedTuple):
+    """Of the state after a control step, and of the sensors of force and acceleration that it leaves behind."""
+
+    state_by_state: Float[np.ndarray, "X X"]
+    state_by_control: Float[np.ndarray, "X U"]
+    sensors_by_state: Float[np.ndarray, "S X"]
+    sensors_by_control: Float[np.ndarray, "S U"]
+
+
+class ReadingDerivatives(NamedTuple):
+    """Of reward and observation, by each argument with the others held."""
+
+    by_state: Float[np.ndarray, "R X"]
+    by_sensors: Float[np.ndarray, "R S"]
+    by_control: Float[np.ndarray, "R U"]
+
+
+def snapshot(model: mujoco.MjModel, data: mujoco.MjData) -> Snapshot:
+    """Where a simulation stands."""
+    state = np.empty(mujoco.mj_stateSize(model, STATE))
+    mujoco.mj_getState(model, data, state, STATE)
+    return Snapshot(state, data.sensordata.copy())
+
+
+def place(model: mujoco.MjModel, data: mujoco.MjData, at: Snapshot) -> None:
+    """Put a simulation where another stood; what follows from the state is not computed yet."""
+    mujoco.mj_setState(model, data, at.state, STATE)
+    data.sensordata[:] = at.sensors
+
+
+def displace(model: mujoco.MjModel, data: mujoco.MjData, displacement: Float[np.ndarray, " X"]) -> None:
+    """x ← x ⊕ displacement, in tangent coordinates."""
+    mujoco.mj_integratePos(model, data.qpos, displacement[: model.nv], 1.0)
+    data.qvel += displacement[model.nv : 2 * model.nv]
+    data.act += displacement[2 * model.nv :]
+
+
+def difference(model: mujoco.MjModel, before: mujoco.MjData, after: mujoco.MjData) -> Float[np.ndarray, " X"]:
+    """x_after ⊖ x_before, in tangent coordinates."""
+    positions = np.empty(model.nv)
+    mujoco.mj_differentiatePos(model, positions, 1.0, before.qpos, after.qpos)
+    return np.concatenate([positions, after.qvel - before.qvel, after.act - before.act])
+
+
+def state_size(model: mujoco.MjModel) -> int:
+    """Dimension of the tangent space, 2nv + na."""
+    return 2 * int(model.nv) + int(model.na)
+
+
+def state_names(model: mujoco.MjModel) -> tuple[str, ...]:
+    """What each component of x, and of a co-state, belongs to: ``root.x``, ``knee``, ``knee.velocity``, ``lift.activation``."""
+    places = [name for joint in range(model.njnt) for name in _joint_names(model, joint)]
+    actuators = [f"{model.actuator(i).name}.activation" for i in range(model.nu) for _ in range(model.actuator_actnum[i])]
+    return (*places, *(f"{place}.velocity" for place in places), *actuators)
+
+
+def _joint_names(model: mujoco.MjModel, joint: int) -> list[str]:
+    axes = {
+        int(mujoco.mjtJoint.mjJNT_FREE): ("x", "y", "z", "turn_x", "turn_y", "turn_z"),
+        int(mujoco.mjtJoint.mjJNT_BALL): ("turn_x", "turn_y", "turn_z"),
+    }
+    name = model.joint(joint).name or f"joint_{joint}"
+    return [f"{name}.{axis}" for axis in axes.get(int(model.jnt_type[joint]), ())] or [name]
+
+
+def late_sensors(model: mujoco.MjModel) -> list[int]:
+    """Where in ``sensordata`` the sensors of force and acceleration are: those that a state alone does not determine."""
+    late = np.flatnonzero(model.sensor_needstage == int(mujoco.mjtStage.mjSTAGE_ACC))
+    return [int(model.sensor_adr[i]) + k for i in late for k in range(model.sensor_dim[i])]
+
+
+def unclamp_controls(model: mujoco.MjModel) -> None:
+    """Let a model take controls beyond an actuator's range, so that derivatives at a bound are those from within."""
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL)
+
+
+def linearise(copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]) -> Linearisation:
+    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation.
+
+    MuJoCo's functions run side by side; what is written in Python, such as rewards, takes turns.
+    """
+    readings = ReadingDerivatives(*_along(copies, lambda copy, t: _readings_at(copy, at[t]), len(at)))
+    steps = StepDerivatives(*_along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls)))
+    after = ReadingDerivatives(*(slopes[1:] for slopes in readings))
+    by_state = after.by_state @ steps.state_by_state + after.by_sensors @ steps.sensors_by_state
+    by_control = after.by_control + after.by_state @ steps.state_by_control + after.by_sensors @ steps.sensors_by_control
+    return Linearisation(
+        steps.state_by_state,
+        steps.state_by_control,
+        -by_state[:, 0],
+        -by_control[:, 0],
+        readings.by_state[:-1, 1:],
+        by_state[:, 1:],
+        by_control[:, 1:],
+    )
+
+
+def _along(copies: Sequence[Simulation], derive: Callable[[Simulation, int], Iterable[np.ndarray]], count: int) -> list[np.ndarray]:
+    """Derivatives at every time, stacked; each copy of the simulation takes a share of the times."""
+    shares = np.array_split(np.arange(count), len(copies))
+    with ThreadPoolExecutor(len(copies)) as pool:
+        parts = list(pool.map(lambda copy, share: [derive(copy, int(t)) for t in share], copies, shares))
+    return [np.stack(column) for column in zip(*(row for part in parts for row in part), strict=True)]
+
+
+def _readings_at(simulation: Simulation, at: Snapshot) -> ReadingDerivatives:
+    place(simulation.model, simulation.data, at)
+    return reading_derivatives(simulation)
+
+
+def _step_from(simulation: Simulation, at: Snapshot, control: Float[np.ndarray, " U"]) -> StepDerivatives:
+    place(simulation.model, simulation.data, at)
+    simulation.data.ctrl[:] = control
+    return step_derivatives(simulation)
+
+
+def step_derivatives(simulation: Simulation) -> StepDerivatives:
+    """Of one control step from where the simulation stands, with the control held over its physics steps.
+
+        A = A_n ⋯ A_1,    B = Σ_i A_n ⋯ A_{i+1} B_i
+
+    A_i and B_i are MuJoCo's own (``mjd_transitionFD``), by central differences that all start the solver from the same guess.
+    """
+    model, data, late = simulation.model, simulation.data, late_sensors(simulation.model)
+    transition = _transition_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _transition
+    by_state, by_control = np.eye(state_size(model)), np.zeros((state_size(model), model.nu))
+    for _ in range(simulation.substeps):
+        A, B, C, D = transition(model, data)
+        sensors_by_state, sensors_by_control = C[late] @ by_state, C[late] @ by_control + D[late]
+        by_state, by_control = A @ by_state, A @ by_control + B
+        mujoco.mj_step(model, data)
+    return StepDerivatives(by_state, by_control, sensors_by_state, sensors_by_control)
+
+
+Transition = tuple[Float[np.ndarray, "X X"], Float[np.ndarray, "X U"], Float[np.ndarray, "M X"], Float[np.ndarray, "M U"]]
+
+
+def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Transition:
+    """One physics step, of states and sensors by states and controls."""
+    states, controls, sensors = state_size(model), int(model.nu), int(model.nsensordata)
+    A, B, C, D = (np.zeros(shape) for shape in ((states, states), (states, controls), (sensors, states), (sensors, controls)))
+    mujoco.mjd_transitionFD(model, data, STEP, True, A, B, *((C, D) if late_sensors(model) else (None, None)))
+    return A, B, C, D
+
+
+def _transition_rk4(model: mujoco.MjModel, data: mujoco.MjData) -> Transition:
+    """The same for the integrator that ``mjd_transitionFD`` refuses, by the same differences."""
+    at, states, ends = snapshot(model, data), state_size(model), (mujoco.MjData(model), mujoco.MjData(model))
+
+    def slope(change: Float[np.ndarray, " N"]) -> Float[np.ndarray, " M"]:
+        for end, signed in zip(ends, (-change, change), strict=True):
+            place(model, end, at)
+            displace(model, end, signed[:states])
+            end.ctrl += signed[states:]
+            mujoco.mj_step(model, end)
+        return np.concatenate([difference(model, *ends), ends[1].sensordata - ends[0].sensordata]) / (2 * STEP)
+
+    slopes = np.stack([slope(change) for change in STEP * np.eye(states + model.nu)], axis=1)
+    (A, B), (C, D) = (np.split(part, [states], axis=1) for part in np.split(slopes, [states]))
+    return A, B, C, D
+
+
+def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
+    """Of reward and observation where the simulation stands, by central differences."""
+    model, data, read = simulation.model, simulation.data, simulation.read
+    at, late, states = snapshot(model, data), late_sensors(model), state_size(model)
+
+    def shown(change: Float[np.ndarray, " N"]) -> Float[np.ndarray, " R"]:
+        place(model, data, at)
+        displace(model, data, change[:states])
+        # The half of a step that needs no control: all that follows from positions and velocities, but no forces.
+        mujoco.mj_step1(model, data)
+        data.sensordata[late] += change[states : states + len(late)]
+        data.ctrl += change[states + len(late) :]
+        return read()
+
+    directions = STEP * np.eye(states + len(late) + model.nu)
+    slopes = np.stack([shown(change) - shown(-change) for change in directions], axis=1) / (2 * STEP)
+    return ReadingDerivatives(*np.split(slopes, [states, states + len(late)], axis=1))

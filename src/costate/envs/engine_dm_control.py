@@ -1,0 +1,73 @@
+"""The real dm_control: one robot at a time in plain MuJoCo, whose exact state can be read, written and differentiated.
+
+EnvPool, in which policies are trained, shows observations only. docs/adjoint.md says where the two differ.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Float
+from costate.control.mujoco_adjoint import Simulation, unclamp_controls
+from costate.envs.base import AbstractActuators
+from costate.envs.tasks import Task
+
+# Nothing is drawn here, and looking for a graphics card takes seconds.
+os.environ.setdefault("MUJOCO_GL", "disable")
+try:
+    from dm_control import suite
+    from dm_control.rl.control import Environment
+except ImportError as error:  # pragma: no cover
+    raise ConfigError("Exact states need dm_control, which is not installed. Install it with: pip install 'costate[adjoint]'.") from error
+
+
+class Actuators(AbstractActuators):
+    """Of one robot."""
+
+    def __init__(self, environment: Environment) -> None:
+        spec = environment.action_spec()
+        self.batch_size = 1
+        self.action_size = spec.shape[0]
+        self.action_low = spec.minimum
+        self.action_high = spec.maximum
+
+
+def load_dm_control(task: Task, seed: int) -> Environment:
+    """dm_control's own environment of a task, without a time limit."""
+    if (task.domain, task.goal) not in suite.ALL_TASKS:
+        raise ConfigError(
+            f"{task.name} has no MuJoCo model: dm_control knows no task {task.goal!r} of a robot {task.domain!r}. Co-states through MuJoCo exist for "
+            f"the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
+        )
+    environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed, "time_limit": float("inf")})
+    physics = environment.physics
+    # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
+    physics.__class__ = type(type(physics).__name__, (type(physics),), {"contexts": None})
+    return environment
+
+
+def observation_vector(environment: Environment) -> Float[np.ndarray, " O"]:
+    """What the robot's sensors show now, in the order of the task's record."""
+    return _flat(environment.task, environment.physics)
+
+
+def copies_of(environment: Environment, count: int) -> list[Simulation]:
+    """Independent simulations of the same robot in the same episode, with whatever the episode changed in the model."""
+    return [_simulation(environment) for _ in range(count)]
+
+
+def _simulation(environment: Environment) -> Simulation:
+    physics, task = environment.physics.copy(), environment.task
+    unclamp_controls(physics.model.ptr)
+    substeps = round(environment.control_timestep() / physics.timestep())
+
+    def read() -> Float[np.ndarray, " R"]:
+        return np.append(task.get_reward(physics), _flat(task, physics))
+
+    return Simulation(physics.model.ptr, physics.data.ptr, substeps, read)
+
+
+def _flat(task: Any, physics: Any) -> Float[np.ndarray, " O"]:
+    return np.concatenate([np.ravel(value) for value in task.get_observation(physics).values()]).astype(np.float64)

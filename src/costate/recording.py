@@ -1,0 +1,127 @@
+"""One episode of a policy in the real dm_control, with the exact states that EnvPool does not show.
+
+Everything is computed in float64, the policy's own arithmetic included: the derivatives are then those of the very function that acted.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, PyTree
+from costate.control.mujoco_adjoint import Snapshot, snapshot
+from costate.controllers import AbstractController, Carry
+from costate.envs.base import AbstractActuators, TimeStep
+from costate.envs.engine_dm_control import Actuators, load_dm_control, observation_vector
+from costate.envs.sensors import BlackoutConfig
+from costate.envs.tasks import TASKS, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """T control steps, and the T + 1 states between them."""
+
+    task: Task
+    controller: AbstractController
+    """What acted, in float64."""
+    environment: Any
+    """dm_control's, with whatever the episode drew for its model."""
+    snapshots: tuple[Snapshot, ...]
+    """x_0 … x_T, as MuJoCo stores them."""
+    states: Float[np.ndarray, "T+1 N"]
+    """The same as numbers: MuJoCo's qpos (quaternions included), qvel and act."""
+    observations: Float[np.ndarray, "T O"]
+    """y_t before blackout."""
+    seen: Bool[np.ndarray, " T"]
+    """m_t: whether the policy saw y_t or zeros."""
+    memories: PyTree[Float[np.ndarray, "T ..."]]
+    """What the controller remembered before it read y_t."""
+    features: Float[np.ndarray, "T F"]
+    """ỹ_t."""
+    hiddens: Float[np.ndarray, "T H"]
+    """h_t, after y_t was read."""
+    controls: Float[np.ndarray, "T U"]
+    rewards: Float[np.ndarray, " T"]
+    """r_t, of the state x_{t+1} after the step."""
+    terminated: bool
+    """Whether the episode ended by itself."""
+
+
+def record_episode(task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None) -> Episode:
+    """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since dm_control's time limit is not applied."""
+    record, sensors = TASKS[task], BlackoutConfig(dropout)
+    steps = record.episode_steps if steps is None else steps
+    if steps < 1:
+        raise ConfigError(f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}.")
+    environment = load_dm_control(record, seed)
+    seen = np.random.default_rng(seed).random(steps) >= sensors.dropout
+    with jax.enable_x64(True):
+        return _play(record, environment, in_double(controller), seen)
+
+
+def in_double(controller: AbstractController) -> AbstractController:
+    """The same controller in float64; call it where that is switched on."""
+    doubled: AbstractController = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, controller)
+    return doubled
+
+
+def one_step(observation: Float[Array, " O"], seen: Bool[Array, ""], is_first: Bool[Array, ""]) -> TimeStep:
+    """What a controller of one stream is shown: ỹ = m y."""
+    shown = jnp.where(seen, observation, jnp.zeros_like(observation))
+    return TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], jnp.zeros(1, bool))
+
+
+@eqx.filter_jit
+def _respond(
+    controller: AbstractController,
+    robot: AbstractActuators,
+    observation: Float[Array, " O"],
+    seen: Bool[Array, ""],
+    is_first: Bool[Array, ""],
+    memory: Carry,
+) -> tuple[Array, Array, Array, Carry]:
+    """Control, feature, hidden state and memory after reading one observation."""
+    now = one_step(observation, seen, is_first)
+    control, after = controller.decide(robot, now, memory)
+    return control[0], controller.feature(now, memory)[0], controller.hidden(after)[0], after
+
+
+def _play(task: Task, environment: Any, controller: AbstractController, seen: Bool[np.ndarray, " T"]) -> Episode:
+    robot, physics = Actuators(environment), environment.physics
+    environment.reset()
+    memory, states, rows, terminated = controller.empty_memory(robot), [_state(physics)], [], False
+    for t, sees in enumerate(seen):
+        observation = observation_vector(environment)
+        control, feature, hidden, after = _respond(controller, robot, jnp.asarray(observation), jnp.asarray(sees), jnp.asarray(t == 0), memory)
+        timestep = environment.step(np.asarray(control))
+        rows.append((observation, sees, memory, feature, hidden, control, np.float64(timestep.reward)))
+        states.append(_state(physics))
+        memory, terminated = after, timestep.last()
+        if terminated:
+            break
+    snapshots, *exact = zip(*states, strict=True)
+    observations, saw, memories, features, hiddens, controls, rewards = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    return Episode(
+        task=task,
+        controller=controller,
+        environment=environment,
+        snapshots=snapshots,
+        states=np.concatenate([np.stack(part) for part in exact], axis=1),
+        observations=observations,
+        seen=saw,
+        memories=memories,
+        features=features,
+        hiddens=hiddens,
+        controls=controls,
+        rewards=rewards,
+        terminated=terminated,
+    )
+
+
+def _state(physics: Any) -> tuple[Snapshot, np.ndarray, np.ndarray, np.ndarray]:
+    data = physics.data
+    return snapshot(physics.model.ptr, data.ptr), data.qpos.copy(), data.qvel.copy(), data.act.copy()
