@@ -54,8 +54,8 @@ class SACConfig:
     costate_memory: Literal["actor", "both"] = "actor"
     """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
     critic: Literal["sighted", "recurrent"] = "sighted"
-    """What judges the actor while it learns: a critic that sees through the blackouts and so needs no memory, or one that reads and remembers what the
-    actor reads. The actor, and with it the trained policy, is the same."""
+    """What judges the actor while it learns: a critic that sees through the blackouts and so needs no memory, or one that reads and remembers what
+    the actor reads. The actor, and with it the trained policy, is the same."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from typing import Any, NamedTuple
 
-from costate._types import Array, Bool, Key, UInt
+from costate._types import Array, Bool, Float, Key, UInt
 from costate.averages import Metrics as Metrics
 from costate.config import RunConfig
 from costate.controllers import AbstractController
@@ -25,6 +25,20 @@ class Experience(NamedTuple):
     rows: Any
     """Only the algorithm itself looks into it."""
     is_first: Bool[Array, "*N T B"]
+
+
+class Sequence(NamedTuple):
+    """What streams of a trained policy went through."""
+
+    observation: Float[Array, "T B O"]
+    """Zeros where the sensors were dark."""
+    complete: Float[Array, "T B O"]
+    """What working sensors would have shown."""
+    memory: Any
+    """What the controller remembered before each observation, with leading axes T and B."""
+    hidden: Float[Array, "T B H"]
+    """The hidden state after it."""
+    is_first: Bool[Array, "T B"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +90,10 @@ class AbstractAlgorithm(abc.ABC):
     @abc.abstractmethod
     def controller(self, state: State) -> AbstractController:
         """What acts when nobody learns any more."""
+
+    @abc.abstractmethod
+    def critic_costates(self, state: State, sequence: Sequence) -> Float[Array, "T B F"]:
+        """λ̂_t = ∂V/∂ỹ_t by the critic, what the co-state loss compares the hidden state with."""
 
     @property
     @abc.abstractmethod

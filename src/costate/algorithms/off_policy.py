@@ -6,14 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Key, UInt
-from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
+from costate._types import Array, Float, Key, UInt
+from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
 from costate.controllers import SquashedController
+from costate.costate_loss import targets_from_slopes
 from costate.envs.base import AbstractEnv
 from costate.replay import Replay, replay_bytes
 from costate.rollout import Exploration
+from costate.sac import judge
 from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
-from costate.sac_networks import RecurrentCritic
+from costate.sac_networks import RecurrentCritic, read_window, sac_inputs
 from costate.sac_rollout import SACRolloutState, begin_sac, roll_sac
 from costate.sharding import Shards
 
@@ -65,6 +67,15 @@ class OffPolicy(AbstractAlgorithm):
 
     def controller(self, state: SACTrainState) -> SquashedController:
         return SquashedController(state.learner.networks.actor, state.learner.observation_stats, self.config.rollout.observation_clip)
+
+    def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
+        networks, stats = state.learner.networks, state.learner.observation_stats
+        _, before = sequence.memory
+        read = sequence.complete if self.config.sac.critic == "sighted" else sequence.observation
+        inputs = sac_inputs(stats, self.config.rollout.observation_clip, read, before, sequence.is_first)
+        memory = read_window(networks.critic, inputs, sequence.is_first, burn_in=0)
+        _, slopes, _ = judge(networks.critic, memory.hiddens, networks.actor.policy(sequence.hidden).mode())
+        return targets_from_slopes(networks.critic.core, memory, slopes)
 
     @property
     def replay_bytes(self) -> int:

@@ -3,15 +3,18 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from costate._types import Array, Key, UInt
-from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
+from costate._types import Array, Float, Key, UInt
+from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
 from costate.controllers import GaussianController
+from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractEnv
-from costate.policy import build_policy
+from costate.policy import build_policy, unroll_policy
 from costate.ppo import TrainState, initial_state, streams_per_minibatch, update
 from costate.replay import Replay
 from costate.rollout import Exploration, RolloutState, begin_seeds, roll
+from costate.running_stats import normalise
 from costate.sharding import Shards
 
 
@@ -58,6 +61,11 @@ class OnPolicy(AbstractAlgorithm):
 
     def controller(self, state: TrainState) -> GaussianController:
         return GaussianController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
+
+    def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
+        observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)
+        unrolled = unroll_policy(state.policy, observation, jnp.zeros_like(sequence.hidden[0]), sequence.is_first)
+        return costate_targets(state.policy.core, state.policy.critic, unrolled.memory)
 
     @property
     def replay_bytes(self) -> int:
