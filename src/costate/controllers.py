@@ -22,6 +22,9 @@ Carry = Any
 class AbstractController(eqx.Module):
     """Deterministic control of a batch of streams."""
 
+    stats: eqx.AbstractVar[RunningStats]
+    """By which observations are normalised."""
+
     @abc.abstractmethod
     def empty_memory(self, env: AbstractActuators) -> Carry:
         """What is remembered before the first step."""
@@ -37,6 +40,10 @@ class AbstractController(eqx.Module):
     @abc.abstractmethod
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         """h, the part of a memory that is the core's."""
+
+    @abc.abstractmethod
+    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
+        """The same memory with another h."""
 
 
 class GaussianController(AbstractController):
@@ -58,6 +65,9 @@ class GaussianController(AbstractController):
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         hidden: Float[Array, "B H"] = memory
+        return hidden
+
+    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
         return hidden
 
 
@@ -83,6 +93,9 @@ class SquashedController(AbstractController):
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         hidden: Float[Array, "B H"] = memory[0]
         return hidden
+
+    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
+        return hidden, memory[1]
 
     def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
         return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)

@@ -66,7 +66,8 @@ class OffPolicy(AbstractAlgorithm):
         return learn(self.config.sac, self.config.rollout, state, rows, episodes, shards)
 
     def controller(self, state: SACTrainState) -> SquashedController:
-        return SquashedController(state.learner.networks.actor, state.learner.observation_stats, self.config.rollout.observation_clip)
+        actor, stats = state.learner.networks.actor, state.learner.observation_stats
+        return SquashedController(actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip)
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         networks, stats = state.learner.networks, state.learner.observation_stats

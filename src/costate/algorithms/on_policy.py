@@ -60,7 +60,8 @@ class OnPolicy(AbstractAlgorithm):
         return update(self.config.ppo, self.config.rollout, self.config.iterations, state, trajectory, final_value, shards)
 
     def controller(self, state: TrainState) -> GaussianController:
-        return GaussianController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
+        clip = self.config.rollout.observation_clip
+        return GaussianController(policy=state.policy, stats=state.observation_stats, observation_clip=clip)
 
     def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)

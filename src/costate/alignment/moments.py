@@ -1,0 +1,138 @@
+"""The moments at which memory and co-state are compared: episodes of a trained policy, with everything that either could be told from."""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Array, Float, PyTree
+from costate.algorithms.base import AbstractAlgorithm, Sequence, State
+from costate.alignment.measures import Rows
+from costate.control.linearisation import Linearisation
+from costate.controllers import AbstractController
+from costate.envs.base import AbstractActuators
+from costate.recording import Episode, in_double, one_step
+from costate.true_costates import Costates, feature_jacobians
+
+# Of the cost to come, this share may be missing at a compared moment because the recording ends.
+CUT = 0.05
+LONGEST_TAIL = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """The compared steps of one episode, as rows. Gradients are those of reward, as a critic's are: −λ of the cost."""
+
+    names: tuple[str, ...]
+    """Of the components of physical gradients."""
+    states: Rows
+    observations: Rows
+    """As the policy got them: zeros where the sensors were dark."""
+    seen: np.ndarray
+    hiddens: Rows
+    untrained: Rows
+    """Hidden states of an untrained policy of the same kind that reads the same."""
+    critic: Rows
+    """∂V/∂ỹ of the critic, in the space of features."""
+    gradients: dict[str, Rows]
+    """True gradients of the reward to come by the physical state, under the name of their kind."""
+    implied: Rows
+    """(∂ỹ/∂x)ᵀ h: the physical gradient that h would be if it were one by the feature. Nothing is fitted."""
+    implied_untrained: Rows
+    controls: Rows
+    slopes: dict[str, Rows]
+    """∂H/∂u of the cost's Hamiltonian at the control that was done, under the name of the co-state in it."""
+    low: np.ndarray
+    high: np.ndarray
+
+
+def tail_length(discount: float) -> int:
+    """Steps to record beyond the compared ones, so that hardly anything of their future is missing."""
+    return min(LONGEST_TAIL, math.ceil(math.log(CUT) / math.log(discount))) if discount < 1.0 else LONGEST_TAIL
+
+
+def moments_of(
+    algorithm: AbstractAlgorithm, state: State, robot: AbstractActuators, episode: Episode, costates: Costates, discount: float, steps: int
+) -> Moments:
+    """The first ``steps`` steps of an episode."""
+    if steps < 2 or steps >= len(episode.rewards):
+        raise ConfigError(
+            f"{steps} steps are to be compared, but the episode has {len(episode.rewards)}. Compare at least 2 and fewer than there are; what comes "
+            f"after them is their future, which co-states tell of."
+        )
+    untrained = follow(untrained_like(algorithm, episode.controller), robot, episode)
+    sighted = feature_jacobians(dataclasses.replace(episode, seen=np.ones_like(episode.seen)), costates.linearisation.observation_jacobians)
+    kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
+    part = slice(0, steps)
+    return Moments(
+        names=costates.names,
+        states=episode.states[part],
+        observations=(episode.observations * episode.seen[:, None])[part],
+        seen=episode.seen[part],
+        hiddens=episode.hiddens[part],
+        untrained=untrained[part],
+        critic=critic_costates(algorithm, state, episode)[part],
+        gradients={kind: -costate[part] for kind, costate in kinds.items()},
+        implied=np.einsum("tfx,tf->tx", sighted[part], episode.hiddens[part]),
+        implied_untrained=np.einsum("tfx,tf->tx", sighted[part], untrained[part]),
+        controls=episode.controls[part],
+        slopes={kind: hamiltonian_slopes(costates.linearisation, costate, discount)[part] for kind, costate in kinds.items()},
+        low=np.asarray(robot.action_low, float),
+        high=np.asarray(robot.action_high, float),
+    )
+
+
+def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], discount: float) -> Float[np.ndarray, "T-1 U"]:
+    """∂H_t/∂u_t = ∂ℓ_t/∂u_t + γ B_tᵀ λ_{t+1}, of every step that has a next one."""
+    following = np.einsum("txu,tx->tu", steps.control_jacobians[:-1], costate[1:])
+    return np.asarray(steps.control_cost_gradients[:-1] + discount * following)
+
+
+def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController) -> AbstractController:
+    """A controller before its first update, of another seed, with the normaliser of the trained one."""
+    fresh = algorithm.controller(algorithm.fresh(jnp.uint32(algorithm.config.seed + 1)))
+    doubled: AbstractController = eqx.tree_at(lambda c: c.stats, in_double_everywhere(fresh), controller.stats)
+    return doubled
+
+
+def in_double_everywhere(controller: AbstractController) -> AbstractController:
+    """In float64, whatever is switched on."""
+    with jax.enable_x64(True):
+        return in_double(controller)
+
+
+def follow(controller: AbstractController, robot: AbstractActuators, episode: Episode) -> Float[np.ndarray, "T H"]:
+    """Hidden states of a controller that reads an episode of another, and believes to have done what that did."""
+
+    def advance(hidden: Array, row: tuple[Array, Array, Array, PyTree]) -> tuple[Array, Array]:
+        observation, seen, is_first, memory = row
+        _, after = controller.decide(robot, one_step(observation, seen, is_first), controller.with_hidden(memory, hidden))
+        hidden = controller.hidden(after)
+        return hidden, hidden
+
+    with jax.enable_x64(True):
+        is_first = jnp.arange(len(episode.seen)) == 0
+        rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, is_first, episode.memories))
+        start = jnp.zeros((1, episode.hiddens.shape[1]))
+        return np.asarray(jax.lax.scan(advance, start, rows)[1][:, 0])
+
+
+def critic_costates(algorithm: AbstractAlgorithm, state: State, episode: Episode) -> Float[np.ndarray, "T F"]:
+    """∂V/∂ỹ by the run's critic along an episode."""
+    sequence = Sequence(
+        observation=_single(episode.observations * episode.seen[:, None])[:, None],
+        complete=_single(episode.observations)[:, None],
+        memory=jax.tree.map(_single, episode.memories),
+        hidden=_single(episode.hiddens)[:, None],
+        is_first=jnp.arange(len(episode.seen))[:, None] == 0,
+    )
+    return np.asarray(jax.jit(algorithm.critic_costates)(state, sequence))[:, 0].astype(float)
+
+
+def _single(array: np.ndarray) -> Array:
+    """In float32, which the critic was trained in."""
+    return jnp.asarray(array, jnp.float32)
