@@ -6,7 +6,7 @@ import jax
 
 from costate._types import Array, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics
-from costate.controllers import GaussianController
+from costate.controllers import PolicyController
 from costate.envs.base import AbstractEnv
 from costate.policy import build_policy
 from costate.ppo import TrainState, initial_state, streams_per_minibatch, update
@@ -56,8 +56,8 @@ class OnPolicy(AbstractAlgorithm):
         trajectory, final_value = experience.rows
         return update(self.config.ppo, self.config.rollout, self.config.iterations, state, trajectory, final_value, shards)
 
-    def controller(self, state: TrainState) -> GaussianController:
-        return GaussianController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
+    def controller(self, state: TrainState) -> PolicyController:
+        return PolicyController(state.policy, state.observation_stats, self.config.rollout.observation_clip)
 
     @property
     def replay_bytes(self) -> int:
