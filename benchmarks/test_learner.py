@@ -37,7 +37,7 @@ def minibatch(config) -> Batch:
     observation, action = jax.random.normal(keys[0], (*shape, task.observation_size)), jax.random.normal(keys[1], (*shape, task.action_size))
     scalar = jax.random.normal(keys[2], shape)
     weight = jnp.full(shape, 1.0 / (STEPS * STREAMS))
-    rows = Rows(observation, jnp.zeros(shape, bool).at[0].set(True), weight, action, scalar, scalar, scalar, scalar)
+    rows = Rows(observation, jnp.zeros(shape, bool).at[0].set(True), weight, action, scalar, scalar, scalar, scalar, jnp.zeros(shape))
     return Batch(rows, jnp.zeros((STREAMS, WIDTH)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from costate._errors import CheckpointError, ConfigError
-from costate.controllers import GaussianController
+from costate.controllers import PolicyController
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
 from costate.evaluation import evaluate, first_returns
@@ -76,7 +76,7 @@ def test_only_the_first_episode_counts(world, expected):
     env.episode_steps = 11  # longer than an episode: later ones must not be added
     policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_returns(env, GaussianController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
+    returns = first_returns(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
     np.testing.assert_array_equal(returns, np.full(3, expected))
 
 
@@ -87,6 +87,6 @@ def test_actions_are_the_mean():
         policy, readout=dataclasses.replace(policy.readout, weights=jnp.zeros((4, 1)), bias=jnp.full(1, 0.25), log_std=jnp.full(1, 3.0))
     )
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_returns(env, GaussianController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
+    returns = first_returns(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
     cue = np.asarray(timestep.observation)[:, 0]
     np.testing.assert_allclose(returns, -np.square(0.25 - 0.5 * cue), rtol=1e-6)

@@ -44,11 +44,12 @@ def minibatch(config) -> Batch:
         zeros,
         zeros,
         zeros,
+        zeros,
     )
     return Batch(rows, jnp.zeros((STREAMS, config.policy.hidden_size)))
 
 
-@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn"])
+@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn", "ncp"])
 def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     config = preset(name, "WalkerStand")
     state = fresh_state(config)

@@ -295,6 +295,7 @@ def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, m
         {"epochs": 0},
         {"discount": 1.5},
         {"costate_coef": -0.1},
+        {"terminal_coef": -0.1},
         {"learning_rate": 0.0},
         {"bptt_length": 0},
         {"costate_coef": float("nan")},
@@ -304,3 +305,36 @@ def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, m
 def test_impossible_settings_are_refused_by_name(setting):
     with pytest.raises(ConfigError, match=next(iter(setting))):
         PPOConfig(**setting)
+
+
+def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_before_terminations():
+    """By hand: rows whose step terminated the episode, each hidden state's mean square, averaged, times the coefficient."""
+    policy, _, trajectory, _ = experience()
+    plain, config = PPOConfig(), PPOConfig(terminal_coef=0.7)
+    batch = take_minibatch(batch_of(config), jnp.arange(8))
+    last = np.asarray(trajectory.ends & (trajectory.discount == 0.0) & trajectory.valid)
+    assert 0 < last.sum() < last.size
+    hiddens = np.asarray(unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first).memory.hiddens)
+    by_hand = np.mean([np.mean(h**2) for h in hiddens[last]])
+    (without, _), (with_condition, metrics) = total_loss(policy, batch, plain), total_loss(policy, batch, config)
+    np.testing.assert_allclose(metrics["losses/terminal"], by_hand, rtol=1e-5)
+    np.testing.assert_allclose(with_condition - without, 0.7 * by_hand, rtol=1e-4)
+
+
+def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
+    policy, _, _, _ = experience()
+    config = PPOConfig()
+    batch = take_minibatch(batch_of(config), jnp.arange(4))
+    spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.hidden)
+    ours, other = (jax.value_and_grad(total_loss, has_aux=True)(policy, b, config) for b in (batch, spoilt))
+    assert "losses/terminal" not in ours[0][1]
+    jax.tree.map(np.testing.assert_array_equal, ours, other)
+
+
+def test_a_time_limit_is_no_terminal_condition():
+    policy, stats, trajectory, final_value = experience()
+    endless = dataclasses.replace(cut_at(trajectory), discount=jnp.ones_like(trajectory.discount))
+    batch = make_batch(PPOConfig(), 10.0, stats, empty_stats(), endless, final_value)
+    assert not batch.rows.terminal.any()
+    _, metrics = total_loss(policy, take_minibatch(batch, jnp.arange(4)), PPOConfig(terminal_coef=1.0))
+    assert float(metrics["losses/terminal"]) == 0.0

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
-from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, ObservedReward, RememberedCue, TargetAction
+from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, FuelledAction, ObservedReward, RememberedCue, TargetAction
 from costate.policy import PolicyConfig, build_policy, unroll_policy
 from costate.ppo import PPOConfig, TrainState, initial_state, update
+from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig, begin, collect, iteration_keys
 from costate.running_stats import normalise
 
@@ -19,12 +20,12 @@ DISCOUNT = 0.9
 ITERATIONS = 150
 
 
-def learn(world: AbstractWorld, **settings) -> TrainState:
+def learn(world: AbstractWorld, readout: str = "quadratic", **settings) -> TrainState:
     """Train without reward scaling, so that values are in the world's own units."""
     config = PPOConfig(discount=DISCOUNT, reward_scaling="none", learning_rate=5e-3, **settings)
     rollout = RolloutConfig(environments=16, rollout_length=64)
     env = AnalyticEnv(world, 16)
-    policy = build_policy(PolicyConfig(hidden_size=16), jax.random.key(0), env.observation_size, env.action_size)
+    policy = build_policy(PolicyConfig(hidden_size=16, readout=READOUTS[readout]()), jax.random.key(0), env.observation_size, env.action_size)
     state = initial_state(config, policy, jax.random.key(1), env.observation_size)
     rollout_state = begin(env, policy, jax.random.key(2))
     collect_program = jax.jit(functools.partial(collect, env, rollout, DISCOUNT))
@@ -41,7 +42,7 @@ def respond(state: TrainState, observations: list[float]) -> tuple[np.ndarray, n
     sequence = normalise(state.observation_stats, jnp.asarray(observations)[:, None, None], 10.0)
     is_first = jnp.zeros((len(observations), 1), bool).at[0].set(True)
     unrolled = unroll_policy(state.policy, sequence, jnp.zeros((1, 16)), is_first)
-    return np.asarray(unrolled.value[:, 0]), np.asarray(unrolled.control.mean[:, 0, 0])
+    return np.asarray(unrolled.value[:, 0]), np.asarray(unrolled.control.mode()[:, 0, 0])
 
 
 def test_a_constant_reward_is_its_value():
@@ -68,6 +69,13 @@ def test_a_time_limit_is_not_an_end():
 def test_the_best_control_is_found():
     state = learn(TargetAction())
     np.testing.assert_allclose([respond(state, [y])[1][0] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.15)
+
+
+@pytest.mark.parametrize(("readout", "expected"), [("bang-off-bang", [1.0, 0.0, -1.0]), ("bang-bang", [1.0, -1.0])])
+def test_the_best_switching_control_is_found(readout, expected):
+    """Effort is worth its fuel only where the observation says so; without an off position, at least its direction is known."""
+    state = learn(FuelledAction(), readout)
+    np.testing.assert_array_equal([respond(state, [y])[1][0] for y in expected], expected)
 
 
 @pytest.mark.parametrize("costate_coef", [0.0, 0.05])

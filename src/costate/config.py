@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from costate._errors import ConfigError
 from costate._registry import Registry, nearest
 from costate.cores import CORES, CoreConfig
+from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import BlackoutConfig
@@ -15,7 +16,7 @@ from costate.envs.tasks import PAPER_TASKS, TASKS, Task
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig, check_divisible
 from costate.readouts import READOUTS, ReadoutConfig
-from costate.readouts.linear import TanhReadoutConfig
+from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
 from costate.sac_learner import check_sac
@@ -64,8 +65,11 @@ class RunConfig:
             check_divisible(self.rollout, self.ppo)
         else:
             check_sac(self.rollout, self.sac, self.iterations)
-            if isinstance(self.policy.readout, TanhReadoutConfig):
-                raise ConfigError("The readout tanh squashes its control, and soft actor-critic would squash it again. Use --readout quadratic.")
+            readout = self.policy.readout
+            if readout.off_policy_obstacle:
+                fitting = " or ".join(name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle)
+                name = READOUTS.name_of(type(readout))
+                raise ConfigError(f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo.")
 
     @property
     def costate_coef(self) -> float:
@@ -207,7 +211,7 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
+PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "ncp", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 
@@ -241,7 +245,9 @@ OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91)
 
 
 def preset(name: str, task: str) -> RunConfig:
-    """The paper's four variants, the choices in which the authors' released code departs from the paper's text, and the four variants off-policy."""
+    """The paper's four variants, the choices in which the authors' released code departs from its text, the policy class of Definition 3.2 written
+    out, and the four variants off-policy.
+    """
     plain = PPOConfig(costate_coef=0.0)
     leaky = PolicyConfig(core=CTRNNConfig())
     match name:
@@ -260,6 +266,8 @@ def preset(name: str, task: str) -> RunConfig:
                 rollout=RolloutConfig(observation_clip=None, random_keys="shared"),
                 ppo=PPOConfig(costate_hidden="before", reward_clip=None),
             )
+        case "ncp":
+            return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
         case "sac-gru":
             return RunConfig(task, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=SACConfig(costate_coef=0.0))
         case "nc-sac-gru":

@@ -10,7 +10,6 @@ from costate._types import Array, Float
 from costate.cores import initial_hidden
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.policy import RecurrentActorCritic, act
-from costate.rollout import clip_action
 from costate.running_stats import RunningStats, normalise
 from costate.sac_networks import RecurrentActor, act_once, sac_inputs
 from costate.sac_rollout import scale_control
@@ -46,8 +45,8 @@ class AbstractController(eqx.Module):
         """The same memory with another h."""
 
 
-class GaussianController(AbstractController):
-    """The paper's policy without noise: the mean, clipped to the bounds."""
+class PolicyController(AbstractController):
+    """The paper's policy without noise: the control law itself, within the bounds."""
 
     policy: RecurrentActorCritic
     stats: RunningStats
@@ -58,7 +57,8 @@ class GaussianController(AbstractController):
 
     def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         decision = act(self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first)
-        return clip_action(env, decision.control.mean), decision.hidden
+        control = decision.control.actuate(decision.control.mode(), env.action_low, env.action_high)
+        return control, decision.hidden
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
         return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))

@@ -37,3 +37,11 @@ def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Arr
 def costate_distance(hidden: Float[Array, "T B H"], target: Float[Array, "T B H"]) -> Float[Array, "T B"]:
     """1 − cos(h_t, λ̂_t) for every step (Eq. 4.2 before the mean)."""
     return 1.0 - cosine(hidden, target)
+
+
+def terminal_distance(hidden: Float[Array, "T B H"], gradient: Float[Array, "T B H"]) -> Float[Array, "T B"]:
+    """|h − ∇Φ|² / H for every step, for those at which h(t_f) = ∇Φ should hold (Definition 3.2).
+
+    A distance and not an angle: ∇Φ = 0, where there is no terminal cost, has no direction.
+    """
+    return jnp.square(hidden - gradient).mean(-1)

@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+from costate._errors import ConfigError
 from costate.config import RunConfig
+from costate.cores import CORES
+from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
 from costate.cores.memoryless import MemorylessConfig
@@ -19,13 +22,31 @@ class CoreFlops(NamedTuple):
 
 
 def core_flops(policy: PolicyConfig) -> CoreFlops:
-    square = 2.0 * policy.hidden_size**2
-    return {
-        GRUConfig: CoreFlops(6.0 * square, 4.0 * square),
-        ResetAfterGRUConfig: CoreFlops(6.0 * square, 3.0 * square),
-        CTRNNConfig: CoreFlops(2.0 * square, square),
-        MemorylessConfig: CoreFlops(square, square),
-    }[type(policy.core)]
+    core, width = policy.core, policy.hidden_size
+    square = 2.0 * width**2
+    match core:
+        case GRUConfig():
+            return CoreFlops(6.0 * square, 4.0 * square)
+        case ResetAfterGRUConfig():
+            return CoreFlops(6.0 * square, 3.0 * square)
+        case CTRNNConfig():
+            return CoreFlops(2.0 * square, square)
+        case MemorylessConfig():
+            return CoreFlops(square, square)
+        case CostateCellConfig():
+            # B, D and S from the observation, of which the target needs the transposes; D and S from a control that is a product of the memory.
+            observed = 2.0 * width * (3 * width - 1)
+            return CoreFlops(observed + 2.0 * core.controls * (3 * width - 1), observed)
+    raise ConfigError(
+        f"The matrix products of the core {CORES.name_of(type(core))} were never counted. Add them to costate/flops.py to benchmark it."
+    )
+
+
+def readout_flops(config: RunConfig) -> float:
+    """The control from the memory, and the modulation of an influence that depends on the observation."""
+    width = config.policy.hidden_size
+    observed = getattr(config.policy.readout, "influence", "constant") == "observed"
+    return 2.0 * width * config.task_record.action_size + (2.0 * width**2 if observed else 0.0)
 
 
 def flops_per_env_step(config: RunConfig) -> float:
@@ -38,7 +59,7 @@ def on_policy_flops(config: RunConfig) -> float:
     differentiated by the observation itself.
     """
     task, width = config.task_record, config.policy.hidden_size
-    encoder, heads = 2.0 * task.observation_size * width, 2.0 * width * (task.action_size + 1)
+    encoder, heads = 2.0 * task.observation_size * width, readout_flops(config) + 2.0 * width
     core = core_flops(config.policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)
@@ -50,7 +71,7 @@ def on_policy_flops(config: RunConfig) -> float:
 def off_policy_flops(config: RunConfig) -> float:
     """The rollout reads every observation once; an update is shared by the steps that go with it."""
     task, width = config.task_record, config.policy.hidden_size
-    acting = _encoder(config) + core_flops(config.policy).forward + 2.0 * 2.0 * width * task.action_size
+    acting = _encoder(config) + core_flops(config.policy).forward + readout_flops(config) + 2.0 * width * task.action_size
     if config.sac.replay.start == "stored":
         # What the critic remembers is stored too.
         acting += _encoder(config) + core_flops(critics_parts(config.sac, config.policy)).forward
@@ -66,7 +87,7 @@ def flops_per_update(config: RunConfig) -> float:
     """
     task, width, sac = config.task_record, config.policy.hidden_size, config.sac
     encoder, actor, critic = _encoder(config), core_flops(config.policy), core_flops(critics_parts(sac, config.policy))
-    outputs = 2.0 * 2.0 * width * task.action_size
+    outputs = readout_flops(config) + 2.0 * width * task.action_size
     heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
     learning = sac.replay.window - sac.replay.burn_in
     judged = learning if sac.critic == "sighted" else sac.replay.window

@@ -12,7 +12,7 @@ from costate.cores import AbstractCore, CoreConfig, Memory, read_sequence, step_
 from costate.cores.gru import GRUConfig
 from costate.critics import LinearCritic, linear_critic
 from costate.initialisation import orthogonal
-from costate.readouts import AbstractReadout, Gaussian, ReadoutConfig, distribution
+from costate.readouts import AbstractDistribution, AbstractReadout, ReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig
 
 
@@ -45,7 +45,7 @@ class PolicyStep(eqx.Module):
     """What one observation does to a batch of streams."""
 
     hidden: Float[Array, "B H"]
-    control: Gaussian
+    control: AbstractDistribution
     value: Float[Array, " B"]
 
 
@@ -53,14 +53,15 @@ class Unrolled(eqx.Module):
     """What a sequence of observations does, kept as far as losses need it."""
 
     memory: Memory
-    control: Gaussian
+    control: AbstractDistribution
     value: Float[Array, "T B"]
 
 
 def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]) -> PolicyStep:
     """Read one observation (the three lines of Algorithm 1 before sampling)."""
-    hidden = step_batch(policy.core, policy.encoder.encode(observation), hidden, is_first)
-    return PolicyStep(hidden, distribution(policy.readout, hidden), policy.critic.value(hidden))
+    features = policy.encoder.encode(observation)
+    hidden = step_batch(policy.core, features, hidden, is_first)
+    return PolicyStep(hidden, policy.readout.distribution(features, hidden), policy.critic.value(hidden))
 
 
 def unroll_policy(
@@ -68,7 +69,7 @@ def unroll_policy(
 ) -> Unrolled:
     """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
     memory = read_sequence(policy.core, policy.encoder.encode(observation), hidden, is_first)
-    return Unrolled(memory, distribution(policy.readout, memory.hiddens), policy.critic.value(memory.hiddens))
+    return Unrolled(memory, policy.readout.distribution(memory.features, memory.hiddens), policy.critic.value(memory.hiddens))
 
 
 @dataclasses.dataclass(frozen=True)

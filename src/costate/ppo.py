@@ -13,8 +13,9 @@ from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key, PyTree
 from costate.advantages import generalised_advantages
 from costate.averages import Metrics, episode_metrics, row_weights, weighted_sum, weighted_variance
-from costate.costate_loss import costate_distance, costate_targets
+from costate.costate_loss import costate_distance, costate_targets, terminal_distance
 from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
+from costate.readouts import AbstractDistribution
 from costate.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.running_stats import RunningStats, empty_stats, merge, normalise, scale_reward
 from costate.sharding import ALONE, Shards
@@ -28,6 +29,8 @@ class PPOConfig:
     """Weight c₃ of the co-state loss; 0 is plain PPO."""
     costate_hidden: Literal["after", "before"] = "after"
     """Hidden state in the cosine: h_t after reading y_t (the paper's text) or h_{t−1} before it (the authors' code)."""
+    terminal_coef: float = 0.0
+    """Weight of the terminal condition h(t_f) = ∇Φ (Definition 3.2) where an episode truly terminates; time limits are no ends. 0 leaves it out."""
     epochs: int = 4
     """Passes over the data of one iteration."""
     minibatches: int = 4
@@ -65,7 +68,7 @@ class PPOConfig:
         for name in ("discount", "trace_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
-        for name in ("costate_coef", "value_coef", "entropy_coef"):
+        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
         for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
@@ -125,6 +128,8 @@ class Rows(eqx.Module):
     value: Float[Array, "T S"]
     advantage: Float[Array, "T S"]
     value_target: Float[Array, "T S"]
+    terminal: Float[Array, "T S"]
+    """Share of each row in a mean over those whose control was the last before a termination; 1 in sum, or all 0 if there is none."""
 
 
 class Batch(eqx.Module):
@@ -190,6 +195,7 @@ def make_batch(
         value=trajectory.value,
         advantage=advantage,
         value_target=advantage + trajectory.value,
+        terminal=row_weights((trajectory.valid & trajectory.ends & (trajectory.discount == 0.0)).astype(reward.dtype)),
     )
     return cut_streams(rows, trajectory.hidden, config.bptt_length)
 
@@ -215,9 +221,11 @@ def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALO
     advantage = batch.rows.advantage[:, streams]
     spread = jnp.sqrt(weighted_variance(advantage, weight))
     advantage = (advantage - weighted_sum(advantage, weight)) / (spread + 1e-8)
+    terminal = row_weights(batch.rows.terminal[:, streams])
     own = shards.part(streams, axis=0)
     rows: Rows = jax.tree.map(lambda array: jnp.take(array, own, axis=1), batch.rows)
-    return Batch(dataclasses.replace(rows, weight=shards.part(weight, axis=1), advantage=shards.part(advantage, axis=1)), batch.hidden[own])
+    weight, advantage, terminal = (shards.part(array, axis=1) for array in (weight, advantage, terminal))
+    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal), batch.hidden[own])
 
 
 def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
@@ -239,10 +247,25 @@ def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unro
     return weighted_sum(costate_distance(hidden, target), weight)
 
 
+def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array, ""]:
+    """The terminal condition h(t_f) = ∇Φ on the last hidden state that decides a control, whose Hamiltonian holds the co-state after the step.
+
+    No task here has a terminal cost, so that ∇Φ = 0: what comes after the end costs nothing.
+    """
+    hiddens = unrolled.memory.hiddens
+    return weighted_sum(terminal_distance(hiddens, jnp.zeros_like(hiddens)), share)
+
+
+def mean_entropy(control: AbstractDistribution, weight: Float[Array, "T S"], shards: Shards) -> Float[Array, ""]:
+    """This device's share of the mean entropy: of its rows, or of the one number where it is the same in every state and has no rows."""
+    entropy = control.entropy()
+    return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
+
+
 def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, shards: Shards = ALONE) -> tuple[Float[Array, ""], Metrics]:
     """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1), or one device's share of it.
 
-    The shares add up to the whole: row weights sum to 1 over all devices, and each counts its part of the entropy, which has no rows.
+    The shares add up to the whole, because row weights sum to 1 over all devices.
     """
     rows = batch.rows
     unrolled = unroll_policy(policy, rows.observation, batch.hidden, rows.is_first)
@@ -251,7 +274,7 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, sh
 
     actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
     critic = weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, config.clip_epsilon), rows.weight)
-    entropy = unrolled.control.entropy() / shards.count
+    entropy = mean_entropy(unrolled.control, rows.weight, shards)
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
         costate = costate_term(config, policy, unrolled, rows.weight)
@@ -259,7 +282,11 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, sh
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
         costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight)
-    return loss, {
+    optional: Metrics = {}
+    if config.terminal_coef > 0.0:
+        optional["losses/terminal"] = terminal_term(unrolled, rows.terminal)
+        loss = loss + config.terminal_coef * optional["losses/terminal"]
+    return loss, optional | {
         "losses/total": loss,
         "losses/policy": actor,
         "losses/value": critic,
@@ -331,6 +358,5 @@ def _policy_metrics(config: PPOConfig, iterations: int, state: TrainState) -> Me
     return {
         # The counter already points to the next iteration.
         "training/learning_rate": learning_rate(config, iterations, state.iteration - 1),
-        "training/action_std": jnp.exp(state.policy.readout.log_std).mean(),
         "training/reward_scale": jnp.sqrt(state.return_stats.variance),
-    }
+    } | state.policy.readout.exploration()

@@ -11,7 +11,7 @@ import numpy as np
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import AbstractCore
-from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
 
@@ -64,7 +64,7 @@ class Trajectory(eqx.Module):
     hidden: Float[Array, "*P B H"]
     """The hidden state before y_t was read; over time kept only where streams are cut for truncated BPTT, at least for the first step."""
     action: Float[Array, "*T B A"]
-    """As sampled, before it was clipped to the bounds of the environment."""
+    """As sampled, before the actuators made of it what their bounds allow."""
     log_prob: Float[Array, "*T B"]
     value: Float[Array, "*T B"]
     reward: Float[Array, "*T B"]
@@ -188,7 +188,7 @@ def _advance(
     now = state.timestep
     decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.hidden, now.is_first)
     action = decision.control.sample(exploration.noise)
-    env_state, after = env.step(state.env_state, clip_action(env, action), exploration.env_keys)
+    env_state, after = env.step(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.env_keys)
 
     episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
     discounted_return = discount * jnp.where(now.is_first, 0.0, state.discounted_return) + after.reward
@@ -215,8 +215,3 @@ def count_step(
 ) -> tuple[Float[Array, " B"], Int[Array, " B"]]:
     """Return and length of each stream's episode so far, after one more step; both start anew where the episode does."""
     return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(now.is_first, 0, episode_length) + 1
-
-
-def clip_action(env: AbstractActuators, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
-    """What the actuators do with a control outside their bounds (Appendix E.2)."""
-    return jnp.clip(action, jnp.broadcast_to(env.action_low, action.shape), jnp.broadcast_to(env.action_high, action.shape))

@@ -13,7 +13,7 @@ from costate.cores import AbstractCore, Memory, read_sequence, step_batch
 from costate.cores.memoryless import Memoryless
 from costate.initialisation import orthogonal
 from costate.policy import Encoder, PolicyConfig, build_encoder
-from costate.readouts import AbstractReadout, distribution
+from costate.readouts import AbstractReadout, over_streams
 from costate.running_stats import RunningStats, normalise
 from costate.squashed import SquashedGaussian, bounded_log_std
 
@@ -51,8 +51,8 @@ class RecurrentActor(eqx.Module):
     readout: AbstractReadout
     spread: Layer
 
-    def policy(self, hidden: Float[Array, "*S H"]) -> SquashedGaussian:
-        return SquashedGaussian(distribution(self.readout, hidden).mean, bounded_log_std(self.spread.apply(hidden)))
+    def policy(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> SquashedGaussian:
+        return SquashedGaussian(over_streams(self.readout.control, features, hidden), bounded_log_std(self.spread.apply(hidden)))
 
 
 class RecurrentCritic(eqx.Module):
@@ -125,8 +125,9 @@ def act_once(
     actor: RecurrentActor, inputs: Float[Array, "B I"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
 ) -> tuple[SquashedGaussian, Float[Array, "B H"]]:
     """Read one observation of every stream."""
-    hidden = step_batch(actor.core, actor.encoder.encode(inputs), hidden, is_first)
-    return actor.policy(hidden), hidden
+    features = actor.encoder.encode(inputs)
+    hidden = step_batch(actor.core, features, hidden, is_first)
+    return actor.policy(features, hidden), hidden
 
 
 def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:

@@ -70,12 +70,13 @@ class OffPolicy(AbstractAlgorithm):
         return SquashedController(actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip)
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
-        networks, stats = state.learner.networks, state.learner.observation_stats
+        networks, stats, clip = state.learner.networks, state.learner.observation_stats, self.config.rollout.observation_clip
         _, before = sequence.memory
-        read = sequence.complete if self.config.sac.critic == "sighted" else sequence.observation
-        inputs = sac_inputs(stats, self.config.rollout.observation_clip, read, before, sequence.is_first)
-        memory = read_window(networks.critic, inputs, sequence.is_first, burn_in=0)
-        _, slopes, _ = judge(networks.critic, memory.hiddens, networks.actor.policy(sequence.hidden).mode())
+        inputs = sac_inputs(stats, clip, sequence.observation, before, sequence.is_first)
+        sighted = sac_inputs(stats, clip, sequence.complete, before, sequence.is_first)
+        memory = read_window(networks.critic, sighted if self.config.sac.critic == "sighted" else inputs, sequence.is_first, burn_in=0)
+        control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
+        _, slopes, _ = judge(networks.critic, memory.hiddens, control)
         return targets_from_slopes(networks.critic.core, memory, slopes)
 
     @property

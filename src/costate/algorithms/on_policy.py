@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from costate._types import Array, Float, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
-from costate.controllers import GaussianController
+from costate.controllers import PolicyController
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractEnv
 from costate.policy import build_policy, unroll_policy
@@ -59,9 +59,9 @@ class OnPolicy(AbstractAlgorithm):
         trajectory, final_value = experience.rows
         return update(self.config.ppo, self.config.rollout, self.config.iterations, state, trajectory, final_value, shards)
 
-    def controller(self, state: TrainState) -> GaussianController:
+    def controller(self, state: TrainState) -> PolicyController:
         clip = self.config.rollout.observation_clip
-        return GaussianController(policy=state.policy, stats=state.observation_stats, observation_clip=clip)
+        return PolicyController(policy=state.policy, stats=state.observation_stats, observation_clip=clip)
 
     def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)

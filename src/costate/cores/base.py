@@ -27,12 +27,14 @@ class AbstractCore(eqx.Module):
 class Memory(eqx.Module):
     """What a sequence did to a core."""
 
+    features: Float[Array, "T B F"]
+    """The encoded observations that were read."""
     hiddens: Float[Array, "T B H"]
     """The hidden state after each observation was read."""
     previous: Float[Array, "T B H"]
     """The hidden state before it was read: h_{t−1}, or 0 where an episode starts."""
     tape: PyTree
-    """What the core keeps of each step for :func:`feature_gradients`; no gradient flows through it."""
+    """What a fast core keeps of each step for :func:`feature_gradients`; no gradient flows through it."""
 
 
 class AbstractFastCore(AbstractCore):
@@ -91,7 +93,7 @@ def read_sequence(core: AbstractCore, features: Float[Array, "T B F"], hidden: F
     if isinstance(core, AbstractFastCore):
         return core.fast_read(features, hidden, is_first)
     hiddens = scan_unroll(core, features, hidden, is_first)
-    return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(features))
+    return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), tape=None)
 
 
 def unroll(core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
@@ -107,7 +109,7 @@ def feature_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Arra
     if isinstance(core, AbstractFastCore):
         return core.fast_feature_gradients(memory, cotangents)
     step = jax.vmap(jax.vmap(core.step))
-    gradients: Float[Array, "T B F"] = jax.vjp(lambda features: step(features, memory.previous), memory.tape)[1](cotangents)[0]
+    gradients: Float[Array, "T B F"] = jax.vjp(lambda features: step(features, memory.previous), memory.features)[1](cotangents)[0]
     return gradients
 
 

@@ -40,7 +40,7 @@ class CTRNN(AbstractFastCore):
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         weights = (self.input_weights, self.recurrent_weights, self.bias, jax.nn.sigmoid(self.log_alpha))
         hiddens, n = _read(weights, features, hidden, is_first)
-        return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(n))
+        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(n))
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """(α ⊙ (1 − n²) ⊙ c) W_inᵀ with n as it was."""

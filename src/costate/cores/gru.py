@@ -51,7 +51,7 @@ class GRU(AbstractFastCore):
 
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         hiddens, gates = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
-        return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(gates))
+        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(gates))
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""

@@ -26,7 +26,7 @@ class Memoryless(AbstractFastCore):
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         # All steps at once: there is nothing to wait for.
         hiddens = jnp.tanh(as_rows(features) @ self.input_weights + self.bias[None]).reshape(*is_first.shape, -1)
-        return Memory(hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(hiddens))
+        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(hiddens))
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """((1 − h²) ⊙ c) W_inᵀ."""

@@ -98,6 +98,23 @@ class TargetAction(AbstractWorld):
         return state, -jnp.square(action[0] - 0.5 * state), jnp.ones((), bool)
 
 
+class FuelledAction(AbstractWorld):
+    """One step, reward y u − ½|u| with y = −1, 0 or 1: the best control within ±1 is y. Isolates control laws that switch."""
+
+    observation_size = 1
+    action_size = 1
+    episode_steps = 1
+
+    def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
+        return jax.random.randint(key, (), -1, 2).astype(jnp.float32)
+
+    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+        return state[None]
+
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+        return state, state * action[0] - 0.5 * jnp.abs(action[0]), jnp.ones((), bool)
+
+
 class _Cue(eqx.Module):
     sign: Float[Array, ""]
     elapsed: Int[Array, ""]

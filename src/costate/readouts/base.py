@@ -1,64 +1,77 @@
-"""What a readout is: the control law that minimises the Hamiltonian given the hidden state, with Gaussian exploration around it."""
+"""What a readout is: the control law that minimises the Hamiltonian given the hidden state, and how exploration is spread around it."""
 
 import abc
 import dataclasses
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from costate._registry import Registry
 from costate._types import Array, Float, Key
 
 
-class Gaussian(NamedTuple):
-    """A diagonal normal distribution over controls; ``mean`` may carry any leading axes."""
+class AbstractDistribution(eqx.Module):
+    """π(u | ỹ, h), each component of the control by itself, for any number of streams. This is all that a learner knows of exploration."""
 
-    mean: Float[Array, "*S A"]
-    log_std: Float[Array, " A"]
+    @abc.abstractmethod
+    def mode(self) -> Float[Array, "*S A"]:
+        """The most likely control, which is what the control law gives."""
 
+    @abc.abstractmethod
     def sample(self, noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
-        """u = μ + σ ε for standard normal ε."""
-        return self.mean + jnp.broadcast_to(jnp.exp(self.log_std), self.mean.shape) * noise
+        """A random control, as a function of standard normal noise."""
 
+    @abc.abstractmethod
     def log_prob(self, action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-        """log N(u; μ, σ²), summed over the components of the control."""
-        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
-        z = (action - self.mean) * jnp.exp(-log_std)
-        return (-0.5 * z * z - log_std - 0.5 * math.log(2.0 * math.pi)).sum(-1)
+        """log π(u), summed over the components of the control."""
 
-    def entropy(self) -> Float[Array, ""]:
-        """½ log(2πe σ²), summed; the same in every state because σ is."""
-        return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum()
+    @abc.abstractmethod
+    def entropy(self) -> Float[Array, "*E"]:
+        """The entropy, summed over the components of the control; without any axis where it is the same in every state."""
+
+    @abc.abstractmethod
+    def actuate(self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+        """What actuators with these bounds do with a control."""
 
 
 class AbstractReadout(eqx.Module):
-    """u* = argmin_u { c(u) + uᵀ G h } as a function of h, and the width of exploration around it."""
-
-    log_std: eqx.AbstractVar[Float[Array, " A"]]
+    """u* = argmin_u { c(u) + uᵀ G(ỹ) h } as a function of ỹ and h, and exploration around it."""
 
     @abc.abstractmethod
-    def control(self, hidden: Float[Array, " H"]) -> Float[Array, " A"]:
+    def control(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
         """The control that minimises the Hamiltonian."""
+
+    @abc.abstractmethod
+    def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> AbstractDistribution:
+        """π(u | ỹ, h) for any number of streams; its mode is ``control``."""
+
+    @abc.abstractmethod
+    def exploration(self) -> dict[str, Float[Array, ""]]:
+        """How widely it explores, under the names of metrics."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadoutConfig(abc.ABC):
     """Settings of a readout; a subclass is registered in ``READOUTS`` under the readout's name."""
 
+    off_policy_obstacle: ClassVar[str] = ""
+    """Why soft actor-critic, which squashes the readout's control and differentiates a value by it, cannot use this one; empty if it can."""
+
     @abc.abstractmethod
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> AbstractReadout:
-        """A readout with fresh weights."""
+        """A readout with fresh weights. Encoded observations are as wide as the hidden state."""
 
 
 READOUTS: Registry[type[ReadoutConfig]] = Registry("readout")
 
 
-def distribution(readout: AbstractReadout, hidden: Float[Array, "*S H"]) -> Gaussian:
-    """π(u | h) for any number of streams."""
-    control = readout.control
+def over_streams(
+    law: Callable[[Float[Array, " F"], Float[Array, " H"]], Float[Array, " A"]], features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]
+) -> Float[Array, "*S A"]:
+    """A law of one stream applied to any number of them."""
     for _ in range(hidden.ndim - 1):
-        control = jax.vmap(control)
-    return Gaussian(control(hidden), readout.log_std)
+        law = jax.vmap(law)
+    return law(features, hidden)

@@ -5,33 +5,33 @@ import dataclasses
 import jax.numpy as jnp
 
 from costate._types import Array, Float, Key
-from costate.initialisation import orthogonal
-from costate.readouts.base import READOUTS, AbstractReadout, ReadoutConfig
-
-# Small, so that the first controls are centred on zero (Appendix E.1).
-ACTOR_SCALE = 0.01
+from costate.readouts.base import READOUTS, ReadoutConfig
+from costate.readouts.gaussian import AbstractGaussianReadout
+from costate.readouts.influence import Influence, fresh_influence, switching_function
 
 
-class QuadraticReadout(AbstractReadout):
-    """u* = −½ R⁻¹ G h = W_out h for c(u) = uᵀRu and constant G (Eq. 3.4); R and the sign are absorbed by the learned W_out."""
+class QuadraticReadout(AbstractGaussianReadout):
+    """u* = −½ R⁻¹ G(ỹ) h = W_out h for c(u) = uᵀRu and constant G (Eq. 3.4); R, the ½ and the sign are absorbed by the learned W_out."""
 
     weights: Float[Array, "H A"]
     bias: Float[Array, " A"]
     log_std: Float[Array, " A"]
+    modulation: Float[Array, "F H"] | None = None
 
-    def control(self, hidden: Float[Array, " H"]) -> Float[Array, " A"]:
-        return hidden @ self.weights + self.bias
+    def control(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
+        return switching_function(self.weights, self.bias, self.modulation, feature, hidden)
 
 
-class TanhReadout(AbstractReadout):
+class TanhReadout(AbstractGaussianReadout):
     """u = tanh(W_out h): the authors' code bounds the mean, where the paper's text leaves it linear."""
 
     weights: Float[Array, "H A"]
     bias: Float[Array, " A"]
     log_std: Float[Array, " A"]
+    modulation: Float[Array, "F H"] | None = None
 
-    def control(self, hidden: Float[Array, " H"]) -> Float[Array, " A"]:
-        return jnp.tanh(hidden @ self.weights + self.bias)
+    def control(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
+        return jnp.tanh(switching_function(self.weights, self.bias, self.modulation, feature, hidden))
 
 
 @READOUTS.register("quadratic")
@@ -39,8 +39,12 @@ class TanhReadout(AbstractReadout):
 class QuadraticReadoutConfig(ReadoutConfig):
     """Linear mean, the control law of a quadratic control cost."""
 
+    influence: Influence = "constant"
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> QuadraticReadout:
-        return QuadraticReadout(*_fresh_weights(key, hidden_size, action_size))
+        weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)
+        return QuadraticReadout(weights, bias, jnp.zeros(action_size), modulation)
 
 
 @READOUTS.register("tanh")
@@ -48,10 +52,11 @@ class QuadraticReadoutConfig(ReadoutConfig):
 class TanhReadoutConfig(ReadoutConfig):
     """Linear mean through tanh, as in the authors' code."""
 
+    off_policy_obstacle = "squashes its control, and soft actor-critic would squash it again"
+
+    influence: Influence = "constant"
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> TanhReadout:
-        return TanhReadout(*_fresh_weights(key, hidden_size, action_size))
-
-
-def _fresh_weights(key: Key[Array, ""], hidden_size: int, action_size: int) -> tuple[Array, Array, Array]:
-    """Output weights, bias and log σ = 0."""
-    return orthogonal(key, hidden_size, action_size, ACTOR_SCALE), jnp.zeros(action_size), jnp.zeros(action_size)
+        weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)
+        return TanhReadout(weights, bias, jnp.zeros(action_size), modulation)
