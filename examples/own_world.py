@@ -29,10 +29,10 @@ class DoubleIntegrator(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Point:
         return Point(jax.random.uniform(key, (), minval=-1.0, maxval=1.0), jnp.zeros(()))
 
-    def observe(self, state: Point) -> Float[Array, " O"]:
+    def observe(self, state: Point, key: Key[Array, ""]) -> Float[Array, " O"]:
         return state.position[None]
 
-    def advance(self, state: Point, action: Float[Array, " A"]) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Point, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
         velocity = state.velocity + 0.1 * action[0]
         position = state.position + 0.1 * velocity
         return Point(position, velocity), jnp.exp(-jnp.square(position) - 0.1 * jnp.square(velocity)), jnp.zeros((), bool)

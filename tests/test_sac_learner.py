@@ -40,10 +40,10 @@ class Regulator(AbstractWorld):
     def initial(self, key):
         return jax.random.uniform(key, (), minval=-1.0, maxval=1.0)
 
-    def observe(self, state):
+    def observe(self, state, key):
         return state[None]
 
-    def advance(self, state, action):
+    def advance(self, state, action, key):
         after = 0.5 * state + 0.5 * action[0]
         return after, 1.0 - after**2, jnp.zeros((), bool)
 

@@ -1,5 +1,6 @@
 """Environments: the contract, the tasks, the sensor faults, and the engines that run them."""
 
+from costate.envs import suites as suites
 from costate.envs.base import AbstractEnv as AbstractEnv
 from costate.envs.base import TimeStep as TimeStep
 from costate.envs.sensors import BlackoutConfig as BlackoutConfig

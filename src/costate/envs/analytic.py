@@ -1,6 +1,7 @@
 """Environments written in JAX: a small world for one stream, and the batch of them that keeps the environment contract."""
 
 import abc
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool, Float, Int, Key
+from costate._types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv, TimeStep, first_step
 
 WorldState = Any
@@ -21,18 +22,23 @@ class AbstractWorld(abc.ABC):
     action_size: int
     episode_steps: int
     """Time limit."""
+    action_limit: float = 1.0
+    """Largest absolute value of every component of the control."""
 
     @abc.abstractmethod
     def initial(self, key: Key[Array, ""]) -> WorldState:
         """A random initial state."""
 
     @abc.abstractmethod
-    def observe(self, state: WorldState) -> Float[Array, " O"]:
-        """What the sensors show."""
+    def observe(self, state: WorldState, key: Key[Array, ""]) -> Float[Array, " O"]:
+        """What the sensors show, with noise from ``key`` if they have any."""
 
     @abc.abstractmethod
-    def advance(self, state: WorldState, action: Float[Array, " A"]) -> tuple[WorldState, Float[Array, ""], Bool[Array, ""]]:
-        """The next state, the reward, and whether the episode has terminated (a time limit is not termination)."""
+    def advance(self, state: WorldState, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[WorldState, Float[Array, ""], Bool[Array, ""]]:
+        """The next state, disturbed by what is drawn from ``key`` if anything is; the reward; and whether the episode has terminated.
+
+        A time limit is not termination.
+        """
 
 
 class _Clocked(eqx.Module):
@@ -44,27 +50,30 @@ class _Clocked(eqx.Module):
 
 
 class AnalyticEnv(AbstractEnv):
-    """A batch of one world."""
+    """A batch of one world for each seed. Everything random is drawn from the keys, so a resumed run needs nothing but its keys."""
 
-    def __init__(self, world: AbstractWorld, batch_size: int) -> None:
+    def __init__(self, world: AbstractWorld, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
         self._world = world
+        self._seeds = np.array([np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32)
         self.batch_size = batch_size
         self.observation_size = world.observation_size
         self.action_size = world.action_size
         self.episode_steps = world.episode_steps
-        self.action_low = np.full(world.action_size, -1.0, np.float32)
-        self.action_high = np.full(world.action_size, 1.0, np.float32)
+        self.action_low = np.full(world.action_size, -world.action_limit, np.float32)
+        self.action_high = np.full(world.action_size, world.action_limit, np.float32)
+        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
+        self._start_one: Callable[..., tuple[_Clocked, TimeStep]] = jax.jit(self._start_batch)
+        self._start_each: Callable[..., tuple[_Clocked, TimeStep]] = jax.jit(jax.vmap(self._start_batch))
 
     def reset(self, key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
-        state = jax.vmap(self._start)(jax.random.split(key, self.batch_size))
-        return state, first_step(jax.vmap(self._world.observe)(state.world))
+        return self._start_one(key, self._seeds[0])
 
     @property
     def seed_axis(self) -> int:
         return 0
 
     def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[_Clocked, TimeStep]:
-        return jax.vmap(self.reset)(keys)
+        return self._start_each(keys, self._seeds)
 
     def step(self, state: _Clocked, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
         return jax.vmap(self._step_one)(state, action, jax.random.split(key, self.batch_size))
@@ -75,17 +84,26 @@ class AnalyticEnv(AbstractEnv):
     def close(self) -> None:
         """Nothing to release."""
 
-    def _start(self, key: Key[Array, ""]) -> _Clocked:
-        return _Clocked(self._world.initial(key), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    def _start_batch(self, key: Key[Array, ""], seed: UInt[Array, ""]) -> tuple[_Clocked, TimeStep]:
+        # The seed goes in too, so that environments with other seeds, such as those of an evaluation, never start the episodes of these.
+        keys = jax.random.split(jax.random.fold_in(key, seed), self.batch_size)
+        state, observation = jax.vmap(self._start)(keys)
+        return state, first_step(observation)
+
+    def _start(self, key: Key[Array, ""]) -> tuple[_Clocked, Float[Array, " O"]]:
+        key_initial, key_observe = jax.random.split(key)
+        world = self._world.initial(key_initial)
+        return _Clocked(world, jnp.zeros((), jnp.int32), jnp.zeros((), bool)), self._world.observe(world, key_observe)
 
     def _step_one(self, state: _Clocked, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
+        key_start, key_advance, key_observe = jax.random.split(key, 3)
         was_last = state.is_last
-        world, reward, terminated = self._world.advance(state.world, action)
+        world, reward, terminated = self._world.advance(state.world, action, key_advance)
         elapsed = state.elapsed + 1
-        ran = _Clocked(world, elapsed, terminated | (elapsed >= self._world.episode_steps))
-        state = jax.tree.map(lambda fresh, old: jnp.where(was_last, fresh, old), self._start(key), ran)
+        ran = _Clocked(world, elapsed, terminated | (elapsed >= self._world.episode_steps)), self._world.observe(world, key_observe)
+        state, observation = jax.tree.map(lambda fresh, old: jnp.where(was_last, fresh, old), self._start(key_start), ran)
         return state, TimeStep(
-            observation=self._world.observe(state.world),
+            observation=observation,
             reward=jnp.where(was_last, 0.0, reward),
             discount=jnp.where(terminated & ~was_last, 0.0, 1.0),
             is_first=was_last,

@@ -9,8 +9,4 @@ from costate.envs.tasks import TASKS
 
 def make_env(task: str, batch_size: int, seeds: Sequence[int], sensors: BlackoutConfig) -> AbstractEnv:
     """``batch_size`` environments of ``task`` for each seed."""
-    record = TASKS[task]
-    # Imported here, because loading the engine takes a second that `costate --help` should not.
-    from costate.envs.engine_envpool import EnvPoolEnv
-
-    return BlackoutEnv(EnvPoolEnv(record, batch_size, seeds), sensors)
+    return BlackoutEnv(TASKS[task].build(batch_size, seeds), sensors)

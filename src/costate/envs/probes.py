@@ -7,6 +7,9 @@ import jax.numpy as jnp
 from costate._types import Array, Bool, Float, Int, Key
 from costate.envs.analytic import AbstractWorld
 
+Advanced = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
+"""State, reward, and whether the episode has terminated."""
+
 
 def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
     """±1 with equal chances."""
@@ -23,10 +26,10 @@ class ConstantReward(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return jnp.zeros(())
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state, jnp.ones(()), jnp.ones((), bool)
 
 
@@ -40,10 +43,10 @@ class ObservedReward(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return _sign(key)
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state, state, jnp.ones((), bool)
 
 
@@ -57,10 +60,10 @@ class DelayedReward(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return jnp.zeros(())
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state + 1.0, state, state >= 1.0
 
 
@@ -74,10 +77,10 @@ class EndlessReward(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return jnp.zeros(())
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state, jnp.ones(()), jnp.zeros((), bool)
 
 
@@ -91,10 +94,10 @@ class TargetAction(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return _sign(key)
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state, -jnp.square(action[0] - 0.5 * state), jnp.ones((), bool)
 
 
@@ -130,10 +133,10 @@ class RememberedCue(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> _Cue:
         return _Cue(_sign(key), jnp.zeros((), jnp.int32))
 
-    def observe(self, state: _Cue) -> Float[Array, " O"]:
+    def observe(self, state: _Cue, key: Key[Array, ""]) -> Float[Array, " O"]:
         return jnp.where(state.elapsed == 0, state.sign, 0.0)[None]
 
-    def advance(self, state: _Cue, action: Float[Array, " A"]) -> tuple[_Cue, Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: _Cue, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[_Cue, Float[Array, ""], Bool[Array, ""]]:
         at_end = state.elapsed >= 3
         reward = jnp.where(at_end, -jnp.square(action[0] - 0.5 * state.sign), 0.0)
         return _Cue(state.sign, state.elapsed + 1), reward, at_end

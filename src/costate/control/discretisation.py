@@ -1,0 +1,31 @@
+"""Linear systems between two samples, exactly: what a control that is held constant does, and the noise that gathers meanwhile."""
+
+import numpy as np
+
+from costate._types import Float
+
+Matrix = Float[np.ndarray, "N M"]
+
+
+def held_control(a: Float[np.ndarray, "X X"], b: Float[np.ndarray, "X U"], timestep: float) -> tuple[Matrix, Matrix]:
+    """A_d and B_d of x_{t+1} = A_d x_t + B_d u_t for ẋ = Ax + Bu with u constant over a step: exp([[A, B], [0, 0]] Δ) = [[A_d, B_d], [0, I]]."""
+    # Imported here, because loading it takes a tenth of a second that listing the tasks should not.
+    from scipy.linalg import expm
+
+    size, width = b.shape
+    together = expm(np.block([[a, b], [np.zeros((width, size + width))]]) * timestep)
+    return together[:size, :size], together[:size, size:]
+
+
+def gathered_noise(a: Float[np.ndarray, "X X"], intensity: Float[np.ndarray, "X X"], timestep: float) -> Matrix:
+    """W = ∫₀^Δ exp(As) Σ exp(Aᵀs) ds, the covariance over one step of white noise of intensity Σ (Van Loan 1978).
+
+    exp([[−A, Σ], [0, Aᵀ]] Δ) = [[·, G], [0, F]] with W = FᵀG.
+    """
+    from scipy.linalg import expm
+
+    size = a.shape[0]
+    together = expm(np.block([[-a, intensity], [np.zeros((size, size)), a.T]]) * timestep)
+    once = together[size:, size:].T @ together[:size, size:]
+    covariance: np.ndarray = 0.5 * (once + once.T)
+    return covariance

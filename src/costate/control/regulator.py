@@ -1,0 +1,141 @@
+"""The linear regulator that misses some of its measurements, and what its best controller costs on average.
+
+    x_{t+1} = A x_t + B u_t + w_t,    y_t = C x_t + v_t,    J = E Σ_{t<T} x_tᵀQx_t + u_tᵀRu_t
+
+with x_0 ~ N(0, Σ_0), w ~ N(0, W), v ~ N(0, V), all independent. At every t, the first included, y_t arrives with probability 1 − p, and the
+controller knows whether it did before it chooses u_t. The best control is u_t = −K_t x̂_t: the gains are those of the regulator that sees
+everything, and x̂_t is the estimate of the Kalman filter that leaves out what did not arrive (Sinopoli et al. 2004; that the two separate, Schenato
+et al. 2007). With the Riccati recursion
+
+    S_T = 0,    K_t = (R + BᵀS_{t+1}B)⁻¹ BᵀS_{t+1}A,    S_t = Q + Aᵀ S_{t+1} (A − B K_t)
+
+and the covariance P_{t|t} of x_t − x̂_t, which depends on the arrivals alone,
+
+    J* = tr S_0 Σ_0 + Σ_t tr S_{t+1} W + Σ_t tr K_tᵀ(R + BᵀS_{t+1}B)K_t E[P_{t|t}].
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Float
+from costate.control.costs import require_positive_definite
+
+SEQUENCES = 4_000
+"""Sequences of arrivals over which covariances are averaged, where there is no closed form."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Regulator:
+    """One problem in discrete time, in double precision."""
+
+    dynamics: Float[np.ndarray, "X X"]
+    """A."""
+    influence: Float[np.ndarray, "X U"]
+    """B."""
+    sensors: Float[np.ndarray, "Y X"]
+    """C."""
+    state_cost: Float[np.ndarray, "X X"]
+    """Q."""
+    control_cost: Float[np.ndarray, "U U"]
+    """R."""
+    process_noise: Float[np.ndarray, "X X"]
+    """W."""
+    measurement_noise: Float[np.ndarray, "Y Y"]
+    """V: positive definite, or zero where C has an inverse."""
+    initial_covariance: Float[np.ndarray, "X X"]
+    """Σ_0."""
+    steps: int
+    """T."""
+
+    def __post_init__(self) -> None:
+        require_positive_definite("R", self.control_cost)
+        for name, matrix in (("Q", self.state_cost), ("W", self.process_noise), ("Σ_0", self.initial_covariance)):
+            require_positive_definite(name, matrix, strictly=False)
+        if not self.sees_everything:
+            require_positive_definite("V", self.measurement_noise)
+        if self.steps < 1:
+            raise ConfigError(f"steps is {self.steps}, but an episode has at least 1.")
+
+    @property
+    def sees_everything(self) -> bool:
+        """Whether a measurement that arrives leaves nothing uncertain."""
+        rows, columns = self.sensors.shape
+        return rows == columns and bool(np.linalg.matrix_rank(self.sensors) == columns) and not self.measurement_noise.any()
+
+
+class ExpectedCost(NamedTuple):
+    """An expected cost, with its standard error where it is an average over sampled arrivals; 0 where it is exact."""
+
+    mean: float
+    standard_error: float
+
+
+class Gains(NamedTuple):
+    """The Riccati recursion's results, by time."""
+
+    gains: Float[np.ndarray, "T U X"]
+    """K_t."""
+    values: Float[np.ndarray, "T+1 X X"]
+    """S_t."""
+
+
+def best_gains(problem: Regulator) -> Gains:
+    """K_t for t < T and S_t for t ≤ T."""
+    a, b = problem.dynamics, problem.influence
+    values, gains = [np.zeros_like(problem.state_cost)], []
+    for _ in range(problem.steps):
+        following = values[-1]
+        gain = np.linalg.solve(problem.control_cost + b.T @ following @ b, b.T @ following @ a)
+        gains.append(gain)
+        values.append(problem.state_cost + a.T @ following @ (a - b @ gain))
+    return Gains(np.stack(gains[::-1]), np.stack(values[::-1]))
+
+
+def best_expected_cost(problem: Regulator, dropout: float, sequences: int = SEQUENCES, seed: int = 0) -> ExpectedCost:
+    """J* where a measurement is missed with probability ``dropout``."""
+    gains, values = best_gains(problem)
+    certain = np.sum(values[0] * problem.initial_covariance) + np.sum(values[1:] * problem.process_noise)
+    inertia = problem.control_cost + problem.influence.T @ values[1:] @ problem.influence
+    weights = gains.transpose(0, 2, 1) @ inertia @ gains
+    uncertain = _exact(problem, dropout, weights) if problem.sees_everything else _sampled(problem, dropout, weights, sequences, seed)
+    return ExpectedCost(float(certain) + uncertain.mean, uncertain.standard_error)
+
+
+def _exact(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"]) -> ExpectedCost:
+    """Σ_t tr M_t E[P_{t|t}] where what arrives is exact, so that E[P_{t|t}] = p (A E[P_{t−1|t−1}] Aᵀ + W) from E[P_{0|0}] = p Σ_0."""
+    predicted, total = problem.initial_covariance, 0.0
+    for weight in weights:
+        covariance = dropout * predicted
+        total += float(np.sum(weight * covariance))
+        predicted = _predict(problem, covariance)
+    return ExpectedCost(total, 0.0)
+
+
+def _sampled(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"], sequences: int, seed: int) -> ExpectedCost:
+    """The same as a mean over sequences of arrivals, each with its exact covariances."""
+    generator = np.random.default_rng(seed)
+    predicted = np.broadcast_to(problem.initial_covariance, (sequences, *problem.initial_covariance.shape))
+    totals = np.zeros(sequences)
+    for weight in weights:
+        arrived = generator.random(sequences) >= dropout
+        covariance = np.where(arrived[:, None, None], _correct(problem, predicted), predicted)
+        totals += np.sum(weight * covariance, axis=(1, 2))
+        predicted = _predict(problem, covariance)
+    return ExpectedCost(float(totals.mean()), float(totals.std(ddof=1) / np.sqrt(sequences)))
+
+
+def _predict(problem: Regulator, covariance: Float[np.ndarray, "*S X X"]) -> Float[np.ndarray, "*S X X"]:
+    """P_{t+1|t} = A P_{t|t} Aᵀ + W."""
+    predicted: np.ndarray = problem.dynamics @ covariance @ problem.dynamics.T + problem.process_noise
+    return predicted
+
+
+def _correct(problem: Regulator, predicted: Float[np.ndarray, "*S X X"]) -> Float[np.ndarray, "*S X X"]:
+    """P_{t|t} = P − P Cᵀ(C P Cᵀ + V)⁻¹ C P with P = P_{t|t−1}."""
+    seen = problem.sensors @ predicted
+    innovation = seen @ problem.sensors.T + problem.measurement_noise
+    corrected: np.ndarray = predicted - np.swapaxes(seen, -1, -2) @ np.linalg.solve(innovation, seen)
+    return corrected

@@ -1,0 +1,109 @@
+"""Textbook control problems in pure JAX, with the paper's three costs of control and, for the linear ones, a known optimum."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from costate.control.costs import FreeControl, FuelCost
+from costate.control.discretisation import gathered_noise, held_control
+from costate.control.regulator import Regulator, best_expected_cost
+from costate.envs import double_integrator, torque_pendulum
+from costate.envs.analytic import AbstractWorld, AnalyticEnv
+from costate.envs.double_integrator import ReachRestWorld
+from costate.envs.linear_quadratic import LinearQuadraticWorld
+from costate.envs.tasks import TASKS, KnownOptimum, Layout, Task
+from costate.envs.torque_pendulum import TorquePendulumWorld
+
+TIMESTEP = 0.1
+STEPS = 200
+# About nine times the deviation of the best control at 50 % blackout, and more than six times that of the first control.
+REGULATOR_LIMIT = 10.0
+BUDGET = 4_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyticTask(Task):
+    """A task written in JAX."""
+
+    engine: ClassVar[str] = "jax"
+    world: Callable[[], AbstractWorld]
+    """Made when it is needed."""
+
+    def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
+        return AnalyticEnv(self.world(), batch_size, seeds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegulatorTask(Task):
+    """A task whose best controller is known, because everything in it is linear, quadratic or Gaussian."""
+
+    engine: ClassVar[str] = "jax"
+    problem: Callable[[], Regulator]
+    """Made when it is needed."""
+
+    def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
+        return AnalyticEnv(LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT), batch_size, seeds)
+
+    def optimum(self, dropout: float) -> KnownOptimum:
+        cost = best_expected_cost(self.problem(), dropout)
+        return KnownOptimum(-cost.mean, cost.standard_error)
+
+
+def line_regulator(disturbance: float, start: float, position_noise: float | None = None) -> Regulator:
+    """A unit mass on a line, ẍ = u + white noise of deviation ``disturbance``, with the cost x² + 0.1 ẋ² + 0.1 u² in every step.
+
+    Position and velocity are measured exactly, or the position alone with noise of deviation ``position_noise``.
+    """
+    a, b = np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([[0.0], [1.0]])
+    dynamics, influence = held_control(a, b, TIMESTEP)
+    return Regulator(
+        dynamics=dynamics,
+        influence=influence,
+        sensors=np.eye(2) if position_noise is None else np.array([[1.0, 0.0]]),
+        state_cost=np.diag([1.0, 0.1]),
+        control_cost=np.array([[0.1]]),
+        process_noise=gathered_noise(a, np.diag([0.0, disturbance**2]), TIMESTEP),
+        measurement_noise=np.zeros((2, 2)) if position_noise is None else np.array([[position_noise**2]]),
+        initial_covariance=start**2 * np.eye(2),
+        steps=STEPS,
+    )
+
+
+def lqr() -> Regulator:
+    """Disturbed, and seen whole when it is seen."""
+    return line_regulator(disturbance=0.5, start=0.4)
+
+
+def lqg() -> Regulator:
+    """The same with nothing to see but its position, through noise."""
+    return line_regulator(disturbance=0.5, start=0.4, position_noise=0.1)
+
+
+def energy() -> Regulator:
+    """The same with nothing to disturb it."""
+    return line_regulator(disturbance=0.0, start=0.7)
+
+
+_WHOLE: Layout = (("position", 1), ("velocity", 1), ("signal", 1))
+_POSITION: Layout = (("position", 1), ("signal", 1))
+
+for _name, _problem, _layout in (("LQR", lqr, _WHOLE), ("LQG", lqg, _POSITION), ("DoubleIntegratorEnergy", energy, _WHOLE)):
+    TASKS.add(
+        _name,
+        RegulatorTask(
+            name=_name, observation=_layout, action_size=1, control_timestep=TIMESTEP, episode_steps=STEPS, budget=BUDGET, problem=_problem
+        ),
+    )
+
+
+def _analytic(name: str, layout: Layout, timestep: float, world: Callable[[], AbstractWorld]) -> None:
+    TASKS.add(
+        name, AnalyticTask(name=name, observation=layout, action_size=1, control_timestep=timestep, episode_steps=STEPS, budget=BUDGET, world=world)
+    )
+
+
+_analytic("DoubleIntegratorTime", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FreeControl()))
+_analytic("DoubleIntegratorFuel", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FuelCost()))
+_analytic("TorquePendulum", (("orientation", 2), ("velocity", 1)), torque_pendulum.TIMESTEP, TorquePendulumWorld)
