@@ -12,6 +12,7 @@ from costate._errors import ConfigError
 from costate._types import Float
 from costate.control.mujoco_adjoint import Simulation, unclamp_controls
 from costate.envs.base import AbstractActuators
+from costate.envs.suites.dm_control import SuiteTask
 from costate.envs.tasks import Task
 
 # Nothing is drawn here, and looking for a graphics card takes seconds.
@@ -36,10 +37,10 @@ class Actuators(AbstractActuators):
 
 def load_dm_control(task: Task, seed: int) -> Environment:
     """dm_control's own environment of a task, without a time limit."""
-    if (task.domain, task.goal) not in suite.ALL_TASKS:
+    if not isinstance(task, SuiteTask) or (task.domain, task.goal) not in suite.ALL_TASKS:
         raise ConfigError(
-            f"{task.name} has no MuJoCo model: dm_control knows no task {task.goal!r} of a robot {task.domain!r}. Co-states through MuJoCo exist for "
-            f"the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
+            f"{task.name} has no MuJoCo model: it is run by the engine {task.engine}, and dm_control has no such task. Co-states through MuJoCo exist "
+            f"for the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
         )
     environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed, "time_limit": float("inf")})
     physics = environment.physics

@@ -111,10 +111,10 @@ class FuelledAction(AbstractWorld):
     def initial(self, key: Key[Array, ""]) -> Float[Array, ""]:
         return jax.random.randint(key, (), -1, 2).astype(jnp.float32)
 
-    def observe(self, state: Float[Array, ""]) -> Float[Array, " O"]:
+    def observe(self, state: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, " O"]:
         return state[None]
 
-    def advance(self, state: Float[Array, ""], action: Float[Array, " A"]) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    def advance(self, state: Float[Array, ""], action: Float[Array, " A"], key: Key[Array, ""]) -> Advanced:
         return state, state * action[0] - 0.5 * jnp.abs(action[0]), jnp.ones((), bool)
 
 
