@@ -39,8 +39,8 @@ def load_dm_control(task: Task, seed: int) -> Environment:
     """dm_control's own environment of a task, without a time limit."""
     if not isinstance(task, SuiteTask) or (task.domain, task.goal) not in suite.ALL_TASKS:
         raise ConfigError(
-            f"{task.name} has no MuJoCo model: it is run by the engine {task.engine}, and dm_control has no such task. Co-states through MuJoCo exist "
-            f"for the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
+            f"{task.name} has no MuJoCo model: it is run by the engine {task.engine}, and dm_control has no such task. Co-states through MuJoCo "
+            f"exist for the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
         )
     environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed, "time_limit": float("inf")})
     physics = environment.physics
