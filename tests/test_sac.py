@@ -77,7 +77,7 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
     inputs = sac_inputs(stats, CLIP, rows.observation, before, rows.is_first)
     judged = inputs if config.critic == "recurrent" else sac_inputs(stats, CLIP, rows.complete, before, rows.is_first)
-    actor_hidden = step_by_step(actor, inputs, rows.is_first)[1]
+    features, actor_hidden = actor.encoder.encode(inputs), step_by_step(actor, inputs, rows.is_first)[1]
     critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first)
     target_hidden = step_by_step(target, judged, rows.is_first)[1]
     alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
@@ -86,13 +86,13 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
             if not usable[t, n]:
                 continue
             count += 1
-            action, log_prob = actor.policy(actor_hidden[t][n]).sample(noise[t - burn_in, n])
+            action, log_prob = actor.policy(features[t, n], actor_hidden[t][n]).sample(noise[t - burn_in, n])
             if part == "actor":
                 total += alpha * log_prob - jnp.minimum(*critic.values(critic_hidden[t][n], action))
             if part == "temperature":
                 total += networks.log_temperature * (-log_prob - config.target_entropy * CONTROLS)
             if part == "critic":
-                following, its_log_prob = actor.policy(actor_hidden[t + 1][n]).sample(noise[t + 1 - burn_in, n])
+                following, its_log_prob = actor.policy(features[t + 1, n], actor_hidden[t + 1][n]).sample(noise[t + 1 - burn_in, n])
                 after = jnp.minimum(*target.values(target_hidden[t + 1][n], following)) - alpha * its_log_prob
                 backup = rows.reward[t, n] + config.discount * rows.discount[t, n] * after
                 total += sum(0.5 * (q - jax.lax.stop_gradient(backup)) ** 2 for q in critic.values(critic_hidden[t][n], rows.action[t, n]))
