@@ -14,6 +14,7 @@ import pytest
 
 from costate._errors import ConfigError
 from costate.control.adjoint import costate_recursion
+from costate.control.linearisation import Linearisation, open_loop_costates
 from costate.control.mujoco_adjoint import smooth_slopes, state_names
 from costate.controllers import GaussianController, SquashedController
 from costate.envs.base import TimeStep
@@ -23,7 +24,7 @@ from costate.policy import PolicyConfig, build_policy
 from costate.recording import record_episode
 from costate.running_stats import RunningStats
 from costate.sac_networks import build_actor
-from costate.true_costates import true_costates
+from costate.true_costates import policy_costates, true_costates
 
 DISCOUNT = 0.95
 NUDGE = 1e-6
@@ -49,7 +50,11 @@ def nudged_costs(episode, start, react):
     """−(R(x ⊕ ε e_i) − R(x ⊖ ε e_i)) / 2ε for every direction e_i at time ``start``."""
     size = 2 * episode.environment.physics.model.nv + episode.environment.physics.model.na
     robot = Actuators(episode.environment)
-    decide = jax.jit(lambda now, memory: episode.controller.decide(robot, now, memory))
+
+    @jax.jit
+    def decide(shown, is_first, memory):
+        return episode.controller.decide(robot, TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], jnp.zeros(1, bool)), memory)
+
     with jax.enable_x64(True):
         returns = [[_nudged_return(episode, start, nudge, decide if react else None) for nudge in (e, -e)] for e in NUDGE * np.eye(size)]
     ahead, behind = np.transpose(returns)
@@ -69,9 +74,7 @@ def _nudged_return(episode, start, nudge, decide):
     for k in range(start, len(episode.controls)):
         control = episode.controls[k]
         if decide is not None:
-            shown = observation_vector(environment) * episode.seen[k]
-            now = TimeStep(jnp.asarray(shown)[None], jnp.zeros(1), jnp.ones(1), jnp.asarray([k == 0]), jnp.zeros(1, bool))
-            control, memory = decide(now, memory)
+            control, memory = decide(observation_vector(environment) * episode.seen[k], np.asarray(k == 0), memory)
             control = np.asarray(control[0])
         total += DISCOUNT ** (k - start) * environment.step(control).reward
     return total
@@ -84,8 +87,8 @@ def _nudged_return(episode, start, nudge, decide):
         ("CartpoleSwingup", GaussianController, 10, 1e-7),  # RK4, and effort is punished
         ("FishSwim", SquashedController, 5, 1e-7),  # a free body in water, turned by a quaternion
         # Contacts and limits of joints are stiff springs: what (1e-6)² is multiplied with is large.
-        ("CheetahRun", GaussianController, 30, 1e-5),
-        ("WalkerStand", SquashedController, 25, 1e-4),
+        ("CheetahRun", GaussianController, 20, 1e-5),
+        ("WalkerStand", SquashedController, 20, 1e-4),
         # Forces at the toes are observed, one physics step late, and actuators have states of their own.
         ("QuadrupedWalk", GaussianController, 4, 1e-5),
     ],
@@ -147,6 +150,23 @@ def test_threads_change_nothing(lqr):
     np.testing.assert_array_equal(alone.linearisation.observation_jacobians, costates.linearisation.observation_jacobians)
 
 
+def test_a_horizon_counts_only_the_steps_within_it(lqr):
+    """What follows x_0 within two steps is what follows it in an episode of two; near the end, a horizon changes nothing."""
+    episode, costates = lqr
+    short, two = true_costates(episode, DISCOUNT, horizon=2), slice(0, 2)
+    steps = Linearisation(*(array[two] for array in short.linearisation))
+    part = dataclasses.replace(
+        episode,
+        **{name: getattr(episode, name)[two] for name in ("observations", "seen", "memories", "features", "hiddens", "controls", "rewards")},
+        states=episode.states[:3],
+    )
+    np.testing.assert_allclose(short.open_loop[0], open_loop_costates(steps, DISCOUNT)[0], rtol=1e-12)
+    np.testing.assert_allclose(short.closed_loop[0], policy_costates(part, steps, DISCOUNT)[0], rtol=1e-12)
+    np.testing.assert_allclose(short.open_loop[4:], costates.open_loop[4:], rtol=1e-12)
+    np.testing.assert_allclose(short.closed_loop[4:], costates.closed_loop[4:], rtol=1e-12)
+    assert np.abs(short.closed_loop[3] - costates.closed_loop[3]).max() > 0.01
+
+
 def test_the_recursion_is_that_of_a_geometric_series():
     """With A = a, a gradient of 1 in every step and λ_T = c: λ_t = Σ_{k<T−t} (γa)ᵏ + (γa)^{T−t} c."""
     with jax.enable_x64(True):
@@ -162,12 +182,11 @@ def test_a_jump_beside_the_state_is_not_a_slope():
 
 
 def test_components_have_names():
-    _, costates = recorded("FishSwim", SquashedController, steps=1)
-    assert costates.names[:7] == ("root.x", "root.y", "root.z", "root.turn_x", "root.turn_y", "root.turn_z", "tail1")
-    assert costates.names[13] == "root.x.velocity"
-    assert len(costates.names) == 26 == costates.open_loop.shape[1]
+    fish = state_names(load_dm_control(TASKS["FishSwim"], 0).physics.model.ptr)
+    assert fish[:7] == ("root.x", "root.y", "root.z", "root.turn_x", "root.turn_y", "root.turn_z", "tail1")
+    assert fish[13] == "root.x.velocity"
     quadruped = load_dm_control(TASKS["QuadrupedWalk"], 0).physics.model.ptr
-    assert state_names(quadruped)[-1].endswith(".activation")
+    assert state_names(quadruped)[-1] == "extend_back_left.activation"
     assert len(state_names(quadruped)) == 2 * quadruped.nv + quadruped.na
 
 
@@ -197,6 +216,8 @@ def test_impossible_recordings_are_refused(settings, message):
         record_episode("PendulumSwingup", some_controller(GaussianController, "PendulumSwingup"), **({"seed": 0, "dropout": 0.0} | settings))
 
 
-def test_a_discount_above_one_is_refused(lqr):
+def test_impossible_futures_are_refused(lqr):
     with pytest.raises(ConfigError, match=r"discount is 1.5"):
         true_costates(lqr[0], 1.5)
+    with pytest.raises(ConfigError, match=r"horizon is 0"):
+        true_costates(lqr[0], DISCOUNT, horizon=0)
