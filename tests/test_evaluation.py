@@ -16,6 +16,7 @@ from costate.evaluation import evaluate, first_returns
 from costate.policy import PolicyConfig, build_policy
 from costate.running_stats import empty_stats
 from costate.training import train
+from costate.true_costates import discount_of, record_run
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,15 @@ def test_evaluation_leaves_the_run_as_it_was(run):
     before = {path: path.read_bytes() for path in (run.path / "checkpoints").rglob("*") if path.is_file()}
     evaluate(run, episodes=2)
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_run_can_be_recorded_in_dm_control_for_its_true_costates(run):
+    episode = record_run(run, steps=3, seed=2)
+    assert episode.task.name == "CartpoleSwingup"
+    assert episode.hiddens.shape == (3, 8)
+    np.testing.assert_array_equal(record_run(run.path, steps=3, seed=2, dropout=0.5).controls, episode.controls)
+    assert not record_run(run, steps=3, dropout=1.0).seen.any()
+    assert discount_of(run) == 0.99
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes is 0"), ({"dropout": 2.0}, "between 0 and 1"), ({"seed": -1}, "seed")])

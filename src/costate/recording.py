@@ -32,8 +32,6 @@ class Episode:
     """dm_control's, with whatever the episode drew for its model."""
     snapshots: tuple[Snapshot, ...]
     """x_0 … x_T, as MuJoCo stores them."""
-    states: Float[np.ndarray, "T+1 N"]
-    """The same as numbers: MuJoCo's qpos (quaternions included), qvel and act."""
     observations: Float[np.ndarray, "T O"]
     """y_t before blackout."""
     seen: Bool[np.ndarray, " T"]
@@ -47,6 +45,8 @@ class Episode:
     controls: Float[np.ndarray, "T U"]
     rewards: Float[np.ndarray, " T"]
     """r_t, of the state x_{t+1} after the step."""
+    states: Float[np.ndarray, "T+1 N"]
+    """x_0 … x_T as numbers: MuJoCo's qpos (quaternions included), qvel and act."""
     terminated: bool
     """Whether the episode ended by itself."""
 
@@ -65,7 +65,10 @@ def record_episode(task: str, controller: AbstractController, *, seed: int, drop
 
 def in_double(controller: AbstractController) -> AbstractController:
     """The same controller in float64; call it where that is switched on."""
-    doubled: AbstractController = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, controller)
+    # Through NumPy, because JAX would compile a conversion for every shape.
+    doubled: AbstractController = jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf, controller
+    )
     return doubled
 
 
@@ -110,7 +113,6 @@ def _play(task: Task, environment: Any, controller: AbstractController, seen: Bo
         controller=controller,
         environment=environment,
         snapshots=snapshots,
-        states=np.concatenate([np.stack(part) for part in exact], axis=1),
         observations=observations,
         seen=saw,
         memories=memories,
@@ -118,6 +120,7 @@ def _play(task: Task, environment: Any, controller: AbstractController, seen: Bo
         hiddens=hiddens,
         controls=controls,
         rewards=rewards,
+        states=np.concatenate([np.stack(part) for part in exact], axis=1),
         terminated=terminated,
     )
 

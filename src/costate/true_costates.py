@@ -37,24 +37,28 @@ class Costates:
     """∂ỹ_t/∂x_t; zero where the policy was blind."""
 
 
-def true_costates(episode: Episode, discount: float, threads: int | None = None) -> Costates:
+def true_costates(episode: Episode, discount: float, *, horizon: int | None = None, threads: int | None = None) -> Costates:
     """Both co-states of an episode; the cost of a step is the negative of its reward, and after the last step nothing follows.
 
-    So the future of x_t is cut at the end of the episode, which matters for the last few multiples of 1/(1−γ) steps. Record more steps than you use.
+    So the future of x_t is cut at the end of the episode, which matters for the last few multiples of 1/(1−γ) steps: record more steps than you
+    use. Where the robot's motion is chaotic, the gradient of a long future is dominated by its end; a ``horizon`` counts only so many steps from
+    each x_t on.
     """
     if not 0.0 <= discount <= 1.0:
         raise ConfigError(f"discount is {discount}, but it must lie between 0 and 1. The paper uses 0.99.")
+    if horizon is not None and horizon < 1:
+        raise ConfigError(f"horizon is {horizon}, but at least the cost of 1 step must count. Leave it out to count all of them.")
     steps = linearise(copies_of(episode.environment, threads or len(os.sched_getaffinity(0))), episode.snapshots, episode.controls)
     return Costates(
         names=state_names(episode.environment.physics.model.ptr),
-        open_loop=open_loop_costates(steps, discount),
-        closed_loop=policy_costates(episode, steps, discount),
+        open_loop=open_loop_costates(steps, discount, horizon),
+        closed_loop=policy_costates(episode, steps, discount, horizon),
         linearisation=steps,
         feature_jacobians=feature_jacobians(episode, steps.observation_jacobians),
     )
 
 
-def policy_costates(episode: Episode, steps: Linearisation, discount: float) -> Float[np.ndarray, "T X"]:
+def policy_costates(episode: Episode, steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:
     """The closed-loop co-states of the policy that acted, which saw and was blind as it was then."""
     robot = Actuators(episode.environment)
 
@@ -62,7 +66,7 @@ def policy_costates(episode: Episode, steps: Linearisation, discount: float) -> 
         control, after = episode.controller.decide(robot, one_step(observation, *particular), memory)
         return control[0], after
 
-    return closed_loop_costates(steps, react, _particulars(episode), episode.observations, episode.memories, discount)
+    return closed_loop_costates(steps, react, _particulars(episode), episode.observations, episode.memories, discount, horizon)
 
 
 def feature_jacobians(episode: Episode, observation_jacobians: Float[np.ndarray, "T O X"]) -> Float[np.ndarray, "T F X"]:

@@ -38,18 +38,35 @@ Reaction = Callable[[PyTree, Float[Array, " O"], PyTree], tuple[Float[Array, " U
 """u_t and the memory c_t from what is particular to the step (such as whether the sensors worked), y_t and the memory c_{t−1}."""
 
 
-def open_loop_costates(steps: Linearisation, discount: float) -> Float[np.ndarray, "T X"]:
+Back = Callable[[PyTree, PyTree], tuple[PyTree, Float[Array, " X"]]]
+"""What the joint co-state after a step and the step itself make of the joint co-state before it, and λ_t."""
+
+
+def open_loop_costates(steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:
     """The co-state of Pontryagin's principle: the gradient by x_t of the cost to come if the later controls stay what they are.
 
-    λ_t = ∂ℓ_t/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = 0
+        λ_t = ∂ℓ_t/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = 0
+
+    With a ``horizon`` only the costs of so many steps from t on are counted.
     """
+
+    def back(later: Float[Array, " X"], row: tuple[Array, Array]) -> tuple[Float[Array, " X"], Float[Array, " X"]]:
+        costate = costate_recursion(row[0][None], row[1][None], later, discount)[0]
+        return costate, costate
+
     with jax.enable_x64(True):
-        jacobians, gradients = jnp.asarray(steps.state_jacobians), jnp.asarray(steps.cost_gradients)
-        return np.asarray(costate_recursion(jacobians, gradients, jnp.zeros(gradients.shape[1]), discount))
+        rows = jnp.asarray(steps.state_jacobians), jnp.asarray(steps.cost_gradients)
+        return np.asarray(_run_back(back, jnp.zeros(rows[1].shape[1]), rows, horizon))
 
 
 def closed_loop_costates(
-    steps: Linearisation, react: Reaction, particulars: PyTree, observations: Float[np.ndarray, "T O"], memories: PyTree, discount: float
+    steps: Linearisation,
+    react: Reaction,
+    particulars: PyTree,
+    observations: Float[np.ndarray, "T O"],
+    memories: PyTree,
+    discount: float,
+    horizon: int | None = None,
 ) -> Float[np.ndarray, "T X"]:
     """The gradient of the value: by x_t, of the cost to come if the policy reacts to what it then sees and remembers.
 
@@ -74,5 +91,20 @@ def closed_loop_costates(
 
     with jax.enable_x64(True):
         rows = jax.tree.map(jnp.asarray, (steps, particulars, observations, memories))
-        first = jax.tree.map(lambda array: jnp.zeros(array.shape[1:]), (rows[0].cost_gradients, rows[2], rows[3]))
-        return np.asarray(jax.lax.scan(back, first, rows, reverse=True)[1])
+        final = jax.tree.map(lambda array: jnp.zeros(array.shape[1:]), (rows[0].cost_gradients, rows[2], rows[3]))
+        return np.asarray(_run_back(back, final, rows, horizon))
+
+
+def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> Float[Array, "T X"]:
+    """λ of all times: from the end in one pass, or each from ``horizon`` steps after it, all of them side by side."""
+    if horizon is None:
+        return jax.lax.scan(back, final, rows, reverse=True)[1]
+
+    def shifted(costates: PyTree) -> PyTree:
+        return jax.tree.map(lambda costate, end: jnp.concatenate([costate[1:], end[None]]), costates, final)
+
+    times = jax.tree.leaves(rows)[0].shape[0]
+    empty = jax.tree.map(lambda end: jnp.broadcast_to(end, (times, *end.shape)), final)
+    sweep = jax.vmap(back)
+    costates = jax.lax.fori_loop(0, horizon - 1, lambda _, costates: sweep(shifted(costates), rows)[0], empty)
+    return sweep(shifted(costates), rows)[1]

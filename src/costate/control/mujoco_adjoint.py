@@ -24,8 +24,11 @@ except ImportError as error:  # pragma: no cover
         "Co-states through MuJoCo need MuJoCo itself, which is not installed. Install it with: pip install 'costate[adjoint]'."
     ) from error
 
-# Half the width of all central differences. Their error, about (1e-16 / 1e-6) from rounding and (1e-6)² from curvature, is smallest near here.
+# Half the width of all central differences. Their error, about 1e-16 / 1e-6 from rounding and (1e-6)² from curvature, is smallest near here.
 STEP = 1e-6
+# Slopes on both sides of a point that differ by more than this share of themselves. Curvature alone was seen to reach 0.01; a jump divided by the
+# step is seldom less than 10.
+JUMP = 0.1
 # All that the next physics step depends on, the solver's first guess included.
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
@@ -166,51 +169,63 @@ def _step_from(simulation: Simulation, at: Snapshot, control: Float[np.ndarray, 
 def step_derivatives(simulation: Simulation) -> StepDerivatives:
     """Of one control step from where the simulation stands, with the control held over its physics steps.
 
-        A = A_n ⋯ A_1,    B = Σ_i A_n ⋯ A_{i+1} B_i
-
-    A_i and B_i are MuJoCo's own (``mjd_transitionFD``), by central differences that all start the solver from the same guess.
+    A = A_n ⋯ A_1,    B = Σ_i A_n ⋯ A_{i+1} B_i
     """
     model, data, late = simulation.model, simulation.data, late_sensors(simulation.model)
-    transition = _transition_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _transition
     by_state, by_control = np.eye(state_size(model)), np.zeros((state_size(model), model.nu))
     for _ in range(simulation.substeps):
-        A, B, C, D = transition(model, data)
+        A, B, C, D = _transition(model, data)
         sensors_by_state, sensors_by_control = C[late] @ by_state, C[late] @ by_control + D[late]
         by_state, by_control = A @ by_state, A @ by_control + B
         mujoco.mj_step(model, data)
     return StepDerivatives(by_state, by_control, sensors_by_state, sensors_by_control)
 
 
-Transition = tuple[Float[np.ndarray, "X X"], Float[np.ndarray, "X U"], Float[np.ndarray, "M X"], Float[np.ndarray, "M U"]]
+def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A_i, B_i of one physics step, and the same for all sensors."""
+    one_sided = _one_sided_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _one_sided
+    slopes, states = smooth_slopes(one_sided(model, data, STEP), one_sided(model, data, -STEP)), state_size(model)
+    return slopes[:states, :states], slopes[:states, states:], slopes[states:, :states], slopes[states:, states:]
 
 
-def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Transition:
-    """One physics step, of states and sensors by states and controls."""
+def smooth_slopes(forward: Float[np.ndarray, "R N"], backward: Float[np.ndarray, "R N"]) -> Float[np.ndarray, "R N"]:
+    """Central differences from one-sided ones; where a jump lies between the two sides of a point, the side that has none.
+
+    A contact that begins within a millionth of where the robot stands is such a jump, and so is the edge of a sparse reward.
+    """
+    ahead, behind = np.abs(forward).max(axis=0), np.abs(backward).max(axis=0)
+    jumps = np.abs(forward - backward).max(axis=0) > JUMP * (1.0 + np.minimum(ahead, behind))
+    return np.where(jumps, np.where(ahead < behind, forward, backward), 0.5 * (forward + backward))
+
+
+def _one_sided(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
+    """MuJoCo's own differences of the next state and of all sensors, by state and control; all start the solver from the same guess."""
     states, controls, sensors = state_size(model), int(model.nu), int(model.nsensordata)
     A, B, C, D = (np.zeros(shape) for shape in ((states, states), (states, controls), (sensors, states), (sensors, controls)))
-    mujoco.mjd_transitionFD(model, data, STEP, True, A, B, *((C, D) if late_sensors(model) else (None, None)))
-    return A, B, C, D
+    # Without sensors of force nobody asks for the derivatives of the others here, and MuJoCo need not take them.
+    mujoco.mjd_transitionFD(model, data, step, False, A, B, *((C, D) if late_sensors(model) else (None, None)))
+    return np.block([[A, B], [C, D]])
 
 
-def _transition_rk4(model: mujoco.MjModel, data: mujoco.MjData) -> Transition:
-    """The same for the integrator that ``mjd_transitionFD`` refuses, by the same differences."""
-    at, states, ends = snapshot(model, data), state_size(model), (mujoco.MjData(model), mujoco.MjData(model))
+def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
+    """The same for the integrator that ``mjd_transitionFD`` refuses."""
+    at, states = snapshot(model, data), state_size(model)
 
-    def slope(change: Float[np.ndarray, " N"]) -> Float[np.ndarray, " M"]:
-        for end, signed in zip(ends, (-change, change), strict=True):
-            place(model, end, at)
-            displace(model, end, signed[:states])
-            end.ctrl += signed[states:]
-            mujoco.mj_step(model, end)
-        return np.concatenate([difference(model, *ends), ends[1].sensordata - ends[0].sensordata]) / (2 * STEP)
+    def after(change: Float[np.ndarray, " N"]) -> mujoco.MjData:
+        end = mujoco.MjData(model)
+        place(model, end, at)
+        displace(model, end, change[:states])
+        end.ctrl += change[states:]
+        mujoco.mj_step(model, end)
+        return end
 
-    slopes = np.stack([slope(change) for change in STEP * np.eye(states + model.nu)], axis=1)
-    (A, B), (C, D) = (np.split(part, [states], axis=1) for part in np.split(slopes, [states]))
-    return A, B, C, D
+    nominal, changes = after(np.zeros(states + model.nu)), step * np.eye(states + model.nu)
+    ends = [after(change) for change in changes]
+    return np.stack([np.append(difference(model, nominal, end), end.sensordata - nominal.sensordata) for end in ends], axis=1) / step
 
 
 def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
-    """Of reward and observation where the simulation stands, by central differences."""
+    """Of reward and observation where the simulation stands."""
     model, data, read = simulation.model, simulation.data, simulation.read
     at, late, states = snapshot(model, data), late_sensors(model), state_size(model)
 
@@ -223,6 +238,7 @@ def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
         data.ctrl += change[states + len(late) :]
         return read()
 
-    directions = STEP * np.eye(states + len(late) + model.nu)
-    slopes = np.stack([shown(change) - shown(-change) for change in directions], axis=1) / (2 * STEP)
-    return ReadingDerivatives(*np.split(slopes, [states, states + len(late)], axis=1))
+    changes = STEP * np.eye(states + len(late) + model.nu)
+    here = shown(np.zeros(len(changes)))
+    forward, backward = (np.stack([shown(sign * change) - here for change in changes], axis=1) / (sign * STEP) for sign in (1, -1))
+    return ReadingDerivatives(*np.split(smooth_slopes(forward, backward), [states, states + len(late)], axis=1))
