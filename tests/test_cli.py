@@ -210,6 +210,9 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "500"], "Use a capacity of at least 768"),
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"], "GB are free. Use a smaller --replay.capacity"),
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"], "5 streams of a minibatch cannot be split evenly"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--readout", "bang-bang"], "Use --readout quadratic, or --algorithm ppo."),
+        (["train", "WalkerStand", "--readout", "bang-off-bang", "--readout.fuel-weight", "0"], "fuel_weight is 0.0"),
+        (["train", "WalkerStand", "--core", "costate-cell", "--core.slowest-decay", "0"], "slowest_decay is 0.0"),
         (["train", "WalkerStand", "--algorithm", "sac", "--preset", "gru"], "The preset gru is one of ppo, but --algorithm is sac."),
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
@@ -279,7 +282,9 @@ def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monk
     assert main(["train", "WalkerStand", "--preset", "gru", "--costate-coef", "0.1", "--seed", "3"]) == 130
     assert main(["train", "WalkerStand", "--algorithm", "sac", "--costate-coef", "0.1", "--replay.batch", "8"]) == 130
     assert main(["train", "WalkerStand", "--preset", "sac-ctrnn"]) == 130
-    (ctrnn, out), (authors, _), (gru, seeded), (off_policy, _), (plain, plain_out) = seen
+    assert main(["train", "WalkerStand", "--preset", "ncp", "--readout", "bang-off-bang", "--readout.fuel-weight", "0.5"]) == 130
+    (ctrnn, out), (authors, _), (gru, seeded), (off_policy, _), (plain, plain_out), (fuel, _) = seen
+    assert (type(fuel.policy.core).__name__, fuel.policy.readout.fuel_weight, fuel.policy.readout.influence) == ("CostateCellConfig", 0.5, "constant")
     assert ctrnn.ppo.costate_coef == 0.0
     assert type(ctrnn.policy.core).__name__ == "CTRNNConfig"
     assert str(out) == os.path.join("runs", "WalkerStand", "ctrnn", "seed-0")

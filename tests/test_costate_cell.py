@@ -52,7 +52,7 @@ def test_a_step_is_the_implicit_rules_with_dense_matrices(hidden):
         np.testing.assert_array_equal(skew, -skew.T)
         h = np.linalg.solve(one + 0.5 * skew, (one - 0.5 * skew) @ h)
     expected = np.linalg.solve(one + np.diag(decay), h - np.tanh(feature @ array["source_weights"] + array["bias"]))
-    found = core.step(jnp.asarray(feature, jnp.float32), jnp.asarray(before, jnp.float32))
+    found = jax.jit(lambda y, h: core.step(y, h))(jnp.asarray(feature, jnp.float32), jnp.asarray(before, jnp.float32))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_rotations_keep_the_length_whatever_the_frequencies(hidden):
     key_h, key_f = jax.random.split(jax.random.key(0))
     h = jax.random.normal(key_h, (50, hidden))
     frequency = jnp.logspace(-3, 4, 50)[:, None] * jax.random.normal(key_f, (50, hidden - 1))
-    np.testing.assert_allclose(np.linalg.norm(rotate(frequency, h), axis=-1), np.linalg.norm(h, axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(jax.jit(rotate)(frequency, h), axis=-1), np.linalg.norm(h, axis=-1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
@@ -111,14 +111,14 @@ def test_the_bound_is_reached_by_the_worst_memory():
 
 
 def test_the_equation_is_linear_in_the_co_state_but_for_the_control_that_f_sees():
-    core, feature = build(0.5), jnp.ones(F)
-    left, right = jax.random.normal(jax.random.key(3), (2, H))
+    core = build(0.5)
 
+    @jax.jit
     def curvature(core):
         """How far the step is from affine in h."""
-        return float(
-            jnp.abs(core.step(feature, left + right) - core.step(feature, left) - core.step(feature, right) + core.step(feature, 0 * left)).max()
-        )
+        feature, (left, right) = jnp.ones(F), jax.random.normal(jax.random.key(3), (2, H))
+        both, one, other, none = (core.step(feature, h) for h in (left + right, left, right, 0.0 * left))
+        return jnp.abs(both - one - other + none).max()
 
     blind = dataclasses.replace(core, decay_by_control=jnp.zeros((C, H)), frequency_by_control=jnp.zeros((C, H - 1)))
     # float32 rounding of numbers of size 1.

@@ -66,11 +66,10 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "critic"), [("nc-sac-gru", "recurrent"), ("nc-sac-ctrnn", "recurrent"), ("nc-sac-gru", "sighted")])
-def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(name, critic):
-    config = dataclasses.replace(
-        preset(name, "WalkerStand"), sac=SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
-    )
+@pytest.mark.parametrize(("policy", "critic"), [("nc-gru", "recurrent"), ("nc-ctrnn", "recurrent"), ("ncp", "recurrent"), ("nc-gru", "sighted")])
+def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(policy, critic):
+    sac = SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
+    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=preset(policy, "WalkerStand").policy, sac=sac)
     state = fresh_state(config)
     program = jax.make_jaxpr(lambda learner, replay, key: sac_update(config.sac, 10.0, learner, replay, key))
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
