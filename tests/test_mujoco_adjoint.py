@@ -16,7 +16,7 @@ from costate._errors import ConfigError
 from costate.control.adjoint import costate_recursion
 from costate.control.linearisation import Linearisation, open_loop_costates
 from costate.control.mujoco_adjoint import smooth_slopes, state_names
-from costate.controllers import GaussianController, SquashedController
+from costate.controllers import PolicyController, SquashedController
 from costate.envs.base import TimeStep
 from costate.envs.engine_dm_control import Actuators, load_dm_control, observation_vector
 from costate.envs.tasks import TASKS
@@ -34,22 +34,22 @@ SEED = 1
 def some_controller(kind, task):
     """A policy whose weights are all random, so that every path through it matters."""
     record, rng = TASKS[task], np.random.default_rng(0)
-    build = build_policy if kind is GaussianController else build_actor
+    build = build_policy if kind is PolicyController else build_actor
     shapes = eqx.filter_eval_shape(build, PolicyConfig(hidden_size=5), jax.random.key(0), record.observation_size, record.action_size)
     network = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape) * 0.3, jnp.float32), shapes)
     size = record.observation_size
     return kind(network, RunningStats(jnp.full(size, 0.1), jnp.full(size, 2.0), jnp.ones(())), 10.0)
 
 
-def recorded(task, kind=GaussianController, steps=10, dropout=0.3):
+def recorded(task, kind=PolicyController, steps=10, dropout=0.3):
     episode = record_episode(task, some_controller(kind, task), seed=SEED, dropout=dropout, steps=steps)
     return episode, true_costates(episode, DISCOUNT, threads=2)
 
 
 def nudged_costs(episode, start, react):
     """−(R(x ⊕ ε e_i) − R(x ⊖ ε e_i)) / 2ε for every direction e_i at time ``start``."""
-    size = 2 * episode.environment.physics.model.nv + episode.environment.physics.model.na
-    robot = Actuators(episode.environment)
+    size = 2 * episode.stage.environment.physics.model.nv + episode.stage.environment.physics.model.na
+    robot = Actuators(episode.stage.environment)
 
     @jax.jit
     def decide(shown, is_first, memory):
@@ -62,10 +62,10 @@ def nudged_costs(episode, start, react):
 
 
 def _nudged_return(episode, start, nudge, decide):
-    environment, physics = episode.environment, episode.environment.physics
+    environment, physics = episode.stage.environment, episode.stage.environment.physics
     model, data, nv = physics.model.ptr, physics.data.ptr, physics.model.nv
-    mujoco.mj_setState(model, data, episode.snapshots[start].state, int(mujoco.mjtState.mjSTATE_INTEGRATION))
-    data.sensordata[:] = episode.snapshots[start].sensors
+    mujoco.mj_setState(model, data, episode.stage.snapshots[start].state, int(mujoco.mjtState.mjSTATE_INTEGRATION))
+    data.sensordata[:] = episode.stage.snapshots[start].sensors
     mujoco.mj_integratePos(model, data.qpos, nudge[:nv], 1.0)
     data.qvel += nudge[nv : 2 * nv]
     data.act += nudge[2 * nv :]
@@ -84,13 +84,13 @@ def _nudged_return(episode, start, nudge, decide):
     ("task", "kind", "steps", "tolerance"),
     [
         # Smooth: differences of a return of about 1 are right to 1e-16 / 1e-6, and the gradients are not much smaller than 1.
-        ("CartpoleSwingup", GaussianController, 10, 1e-7),  # RK4, and effort is punished
+        ("CartpoleSwingup", PolicyController, 10, 1e-7),  # RK4, and effort is punished
         ("FishSwim", SquashedController, 5, 1e-7),  # a free body in water, turned by a quaternion
         # Contacts and limits of joints are stiff springs: what (1e-6)² is multiplied with is large.
-        ("CheetahRun", GaussianController, 20, 1e-5),
+        ("CheetahRun", PolicyController, 20, 1e-5),
         ("WalkerStand", SquashedController, 20, 1e-4),
         # Forces at the toes are observed, one physics step late, and actuators have states of their own.
-        ("QuadrupedWalk", GaussianController, 4, 1e-5),
+        ("QuadrupedWalk", PolicyController, 4, 1e-5),
     ],
 )
 def test_costates_are_the_gradients_of_the_cost_to_come(task, kind, steps, tolerance):
@@ -112,7 +112,7 @@ def lqr():
 def test_a_chain_of_masses_and_springs_has_the_jacobians_of_the_textbook(lqr):
     """MuJoCo steps v' = v + Δt M⁻¹(Gu − Kq), q' = q + Δt v' (no damping here). Each body carries those after it: M_ij = Σ_{k ≥ max(i,j)} m_k."""
     episode, costates = lqr
-    model = episode.environment.physics.model
+    model = episode.stage.environment.physics.model
     time, stiffness, gear = model.opt.timestep, np.diag(model.jnt_stiffness), np.array([[1.0], [0.0]])
     m = model.body_mass[-2:]
     inverse = np.linalg.inv([[m[0] + m[1], m[1]], [m[1], m[1]]])
@@ -126,7 +126,7 @@ def test_a_chain_of_masses_and_springs_has_the_jacobians_of_the_textbook(lqr):
 def test_the_reward_belongs_to_the_state_after_the_step_and_to_the_control(lqr):
     """dm_control's LQR costs ½|q'|² + ½ · 0.1 |u|² − 1, where q' is the position after the step."""
     episode, costates = lqr
-    steps, after = costates.linearisation, np.pad(episode.states[1:, :2], ((0, 0), (0, 2)))
+    steps, after = costates.linearisation, np.pad(episode.stage.states()[1:, :2], ((0, 0), (0, 2)))
     for t in range(6):
         np.testing.assert_allclose(steps.cost_gradients[t], steps.state_jacobians[t].T @ after[t], atol=1e-8)
         np.testing.assert_allclose(steps.control_cost_gradients[t], steps.control_jacobians[t].T @ after[t] + 0.1 * episode.controls[t], atol=1e-8)
@@ -158,7 +158,7 @@ def test_a_horizon_counts_only_the_steps_within_it(lqr):
     part = dataclasses.replace(
         episode,
         **{name: getattr(episode, name)[two] for name in ("observations", "seen", "memories", "features", "hiddens", "controls", "rewards")},
-        states=episode.states[:3],
+        states=episode.stage.states()[:3],
     )
     np.testing.assert_allclose(short.open_loop[0], open_loop_costates(steps, DISCOUNT)[0], rtol=1e-12)
     np.testing.assert_allclose(short.closed_loop[0], policy_costates(part, steps, DISCOUNT)[0], rtol=1e-12)
@@ -182,10 +182,10 @@ def test_a_jump_beside_the_state_is_not_a_slope():
 
 
 def test_components_have_names():
-    fish = state_names(load_dm_control(TASKS["FishSwim"], 0).physics.model.ptr)
+    fish = TASKS["FishSwim"].stage(0).state_names
     assert fish[:7] == ("root.x", "root.y", "root.z", "root.turn_x", "root.turn_y", "root.turn_z", "tail1")
     assert fish[13] == "root.x.velocity"
-    quadruped = load_dm_control(TASKS["QuadrupedWalk"], 0).physics.model.ptr
+    quadruped = TASKS["QuadrupedWalk"].stage(0).environment.physics.model.ptr
     assert state_names(quadruped)[-1] == "extend_back_left.activation"
     assert len(state_names(quadruped)) == 2 * quadruped.nv + quadruped.na
 
@@ -193,11 +193,11 @@ def test_components_have_names():
 def test_a_recorded_episode_is_what_dm_control_does():
     """Replayed from the same seed with the recorded controls, by dm_control alone."""
     episode = record_episode("FingerTurnHard", some_controller(SquashedController, "FingerTurnHard"), seed=4, dropout=0.5, steps=7)
-    environment = load_dm_control(TASKS["FingerTurnHard"], 4)
+    environment = load_dm_control("FingerTurnHard", "finger", "turn_hard", 4)
     timestep = environment.reset()
     for t in range(7):
         np.testing.assert_array_equal(np.concatenate([np.ravel(value) for value in timestep.observation.values()]), episode.observations[t])
-        np.testing.assert_array_equal(environment.physics.get_state(), episode.states[t])
+        np.testing.assert_array_equal(environment.physics.get_state(), episode.stage.states()[t])
         timestep = environment.step(episode.controls[t])
         assert timestep.reward == episode.rewards[t]
     assert not episode.terminated
@@ -207,13 +207,13 @@ def test_a_recorded_episode_is_what_dm_control_does():
 def test_a_task_without_a_mujoco_model_is_refused():
     task = dataclasses.replace(TASKS["PendulumSwingup"], name="DoubleIntegrator", domain="double_integrator", goal="energy")
     with pytest.raises(ConfigError, match=r"DoubleIntegrator has no MuJoCo model: dm_control knows no task 'energy' of a robot 'double_integrator'"):
-        load_dm_control(task, 0)
+        task.stage(0)
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"steps": 0}, "steps is 0"), ({"dropout": 1.5}, "between 0 and 1")])
 def test_impossible_recordings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        record_episode("PendulumSwingup", some_controller(GaussianController, "PendulumSwingup"), **({"seed": 0, "dropout": 0.0} | settings))
+        record_episode("PendulumSwingup", some_controller(PolicyController, "PendulumSwingup"), **({"seed": 0, "dropout": 0.0} | settings))
 
 
 def test_impossible_futures_are_refused(lqr):

@@ -1,10 +1,9 @@
-"""One episode of a policy in the real dm_control, with the exact states that EnvPool does not show.
+"""One episode of a policy with exact states, which the engines that it is trained in do not show.
 
 Everything is computed in float64, the policy's own arithmetic included: the derivatives are then those of the very function that acted.
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,11 +12,10 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, PyTree
-from costate.control.mujoco_adjoint import Snapshot, snapshot
 from costate.controllers import AbstractController, Carry
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.envs.engine_dm_control import Actuators, load_dm_control, observation_vector
 from costate.envs.sensors import BlackoutConfig
+from costate.envs.stage import AbstractStage
 from costate.envs.tasks import TASKS, Task
 
 
@@ -28,10 +26,8 @@ class Episode:
     task: Task
     controller: AbstractController
     """What acted, in float64."""
-    environment: Any
-    """dm_control's, with whatever the episode drew for its model."""
-    snapshots: tuple[Snapshot, ...]
-    """x_0 … x_T, as MuJoCo stores them."""
+    stage: AbstractStage
+    """Where it was played; it remembers the states x_0 … x_T."""
     observations: Float[np.ndarray, "T O"]
     """y_t before blackout."""
     seen: Bool[np.ndarray, " T"]
@@ -44,23 +40,21 @@ class Episode:
     """h_t, after y_t was read."""
     controls: Float[np.ndarray, "T U"]
     rewards: Float[np.ndarray, " T"]
-    """r_t, of the state x_{t+1} after the step."""
-    states: Float[np.ndarray, "T+1 N"]
-    """x_0 … x_T as numbers: MuJoCo's qpos (quaternions included), qvel and act."""
+    """r_t of the step from x_t to x_{t+1}."""
     terminated: bool
     """Whether the episode ended by itself."""
 
 
 def record_episode(task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None) -> Episode:
-    """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since dm_control's time limit is not applied."""
+    """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since no time limit is applied."""
     record, sensors = TASKS[task], BlackoutConfig(dropout)
     steps = record.episode_steps if steps is None else steps
     if steps < 1:
         raise ConfigError(f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}.")
-    environment = load_dm_control(record, seed)
     seen = np.random.default_rng(seed).random(steps) >= sensors.dropout
+    stage = record.stage(seed)
     with jax.enable_x64(True):
-        return _play(record, environment, in_double(controller), seen)
+        return _play(record, stage, in_double(controller), seen)
 
 
 def in_double(controller: AbstractController) -> AbstractController:
@@ -93,26 +87,21 @@ def _respond(
     return control[0], controller.feature(now, memory)[0], controller.hidden(after)[0], after
 
 
-def _play(task: Task, environment: Any, controller: AbstractController, seen: Bool[np.ndarray, " T"]) -> Episode:
-    robot, physics = Actuators(environment), environment.physics
-    environment.reset()
-    memory, states, rows, terminated = controller.empty_memory(robot), [_state(physics)], [], False
+def _play(task: Task, stage: AbstractStage, controller: AbstractController, seen: Bool[np.ndarray, " T"]) -> Episode:
+    memory, rows, terminated = controller.empty_memory(stage.robot), [], False
     for t, sees in enumerate(seen):
-        observation = observation_vector(environment)
-        control, feature, hidden, after = _respond(controller, robot, jnp.asarray(observation), jnp.asarray(sees), jnp.asarray(t == 0), memory)
-        timestep = environment.step(np.asarray(control))
-        rows.append((observation, sees, memory, feature, hidden, control, np.float64(timestep.reward)))
-        states.append(_state(physics))
-        memory, terminated = after, timestep.last()
+        observation = stage.observe()
+        control, feature, hidden, after = _respond(controller, stage.robot, jnp.asarray(observation), jnp.asarray(sees), jnp.asarray(t == 0), memory)
+        reward, terminated = stage.step(np.asarray(control))
+        rows.append((observation, sees, memory, feature, hidden, control, np.float64(reward)))
+        memory = after
         if terminated:
             break
-    snapshots, *exact = zip(*states, strict=True)
     observations, saw, memories, features, hiddens, controls, rewards = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     return Episode(
         task=task,
         controller=controller,
-        environment=environment,
-        snapshots=snapshots,
+        stage=stage,
         observations=observations,
         seen=saw,
         memories=memories,
@@ -120,11 +109,5 @@ def _play(task: Task, environment: Any, controller: AbstractController, seen: Bo
         hiddens=hiddens,
         controls=controls,
         rewards=rewards,
-        states=np.concatenate([np.stack(part) for part in exact], axis=1),
         terminated=terminated,
     )
-
-
-def _state(physics: Any) -> tuple[Snapshot, np.ndarray, np.ndarray, np.ndarray]:
-    data = physics.data
-    return snapshot(physics.model.ptr, data.ptr), data.qpos.copy(), data.qvel.copy(), data.act.copy()

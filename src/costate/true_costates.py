@@ -1,7 +1,6 @@
-"""The true co-states along a policy's trajectory, by the adjoint through MuJoCo: what hidden states are compared with."""
+"""The true co-states along a policy's trajectory, by the adjoint through the simulator: what hidden states are compared with."""
 
 import dataclasses
-import os
 import pathlib
 import warnings
 from collections.abc import Callable
@@ -14,8 +13,6 @@ from costate._errors import ConfigError
 from costate._types import Array, Float, PyTree
 from costate.config import check_seed
 from costate.control.linearisation import Linearisation, closed_loop_costates, open_loop_costates
-from costate.control.mujoco_adjoint import linearise, state_names
-from costate.envs.engine_dm_control import Actuators, copies_of
 from costate.evaluation import load_controller
 from costate.recording import Episode, one_step, record_episode
 from costate.run_directory import Run, open_run
@@ -23,7 +20,7 @@ from costate.run_directory import Run, open_run
 
 @dataclasses.dataclass(frozen=True)
 class Costates:
-    """At the states x_0 … x_{T−1} of an episode, in MuJoCo's tangent coordinates. They are gradients of cost; a critic's is −λ."""
+    """At the states x_0 … x_{T−1} of an episode, in the coordinates of its stage. They are gradients of cost; a critic's is −λ."""
 
     names: tuple[str, ...]
     """Of the components of x and λ."""
@@ -48,9 +45,9 @@ def true_costates(episode: Episode, discount: float, *, horizon: int | None = No
         raise ConfigError(f"discount is {discount}, but it must lie between 0 and 1. The paper uses 0.99.")
     if horizon is not None and horizon < 1:
         raise ConfigError(f"horizon is {horizon}, but at least the cost of 1 step must count. Leave it out to count all of them.")
-    steps = linearise(copies_of(episode.environment, threads or len(os.sched_getaffinity(0))), episode.snapshots, episode.controls)
+    steps = episode.stage.linearise(episode.controls, threads)
     return Costates(
-        names=state_names(episode.environment.physics.model.ptr),
+        names=episode.stage.state_names,
         open_loop=open_loop_costates(steps, discount, horizon),
         closed_loop=policy_costates(episode, steps, discount, horizon),
         linearisation=steps,
@@ -60,7 +57,7 @@ def true_costates(episode: Episode, discount: float, *, horizon: int | None = No
 
 def policy_costates(episode: Episode, steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:
     """The closed-loop co-states of the policy that acted, which saw and was blind as it was then."""
-    robot = Actuators(episode.environment)
+    robot = episode.stage.robot
 
     def react(particular: tuple[Array, Array], observation: Float[Array, " O"], memory: PyTree) -> tuple[Float[Array, " U"], PyTree]:
         control, after = episode.controller.decide(robot, one_step(observation, *particular), memory)

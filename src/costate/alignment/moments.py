@@ -55,22 +55,21 @@ def tail_length(discount: float) -> int:
     return min(LONGEST_TAIL, math.ceil(math.log(CUT) / math.log(discount))) if discount < 1.0 else LONGEST_TAIL
 
 
-def moments_of(
-    algorithm: AbstractAlgorithm, state: State, robot: AbstractActuators, episode: Episode, costates: Costates, discount: float, steps: int
-) -> Moments:
+def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, costates: Costates, discount: float, steps: int) -> Moments:
     """The first ``steps`` steps of an episode."""
     if steps < 2 or steps >= len(episode.rewards):
         raise ConfigError(
             f"{steps} steps are to be compared, but the episode has {len(episode.rewards)}. Compare at least 2 and fewer than there are; what comes "
             f"after them is their future, which co-states tell of."
         )
+    robot = episode.stage.robot
     untrained = follow(untrained_like(algorithm, episode.controller), robot, episode)
     sighted = feature_jacobians(dataclasses.replace(episode, seen=np.ones_like(episode.seen)), costates.linearisation.observation_jacobians)
     kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
     part = slice(0, steps)
     return Moments(
         names=costates.names,
-        states=episode.states[part],
+        states=episode.stage.states()[part],
         observations=(episode.observations * episode.seen[:, None])[part],
         seen=episode.seen[part],
         hiddens=episode.hiddens[part],
@@ -86,7 +85,7 @@ def moments_of(
     )
 
 
-def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], discount: float) -> Float[np.ndarray, "T-1 U"]:
+def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], discount: float) -> Float[np.ndarray, "R U"]:
     """∂H_t/∂u_t = ∂ℓ_t/∂u_t + γ B_tᵀ λ_{t+1}, of every step that has a next one."""
     following = np.einsum("txu,tx->tu", steps.control_jacobians[:-1], costate[1:])
     return np.asarray(steps.control_cost_gradients[:-1] + discount * following)

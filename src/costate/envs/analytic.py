@@ -24,6 +24,8 @@ class AbstractWorld(abc.ABC):
     """Time limit."""
     action_limit: float = 1.0
     """Largest absolute value of every component of the control."""
+    state_names: tuple[str, ...] = ()
+    """Of the components of the state; empty where they have none."""
 
     @abc.abstractmethod
     def initial(self, key: Key[Array, ""]) -> WorldState:

@@ -24,6 +24,7 @@ class ReachRestWorld(AbstractWorld):
     observation_size = 3
     action_size = 1
     episode_steps = 200
+    state_names = ("position", "velocity")
 
     def __init__(self, control_cost: AbstractControlCost) -> None:
         self._control_cost = control_cost

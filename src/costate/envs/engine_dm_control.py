@@ -10,10 +10,10 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Float
-from costate.control.mujoco_adjoint import Simulation, unclamp_controls
+from costate.control.linearisation import Linearisation
+from costate.control.mujoco_adjoint import Simulation, Snapshot, linearise, snapshot, state_names, unclamp_controls
 from costate.envs.base import AbstractActuators
-from costate.envs.suites.dm_control import SuiteTask
-from costate.envs.tasks import Task
+from costate.envs.stage import AbstractStage, Outcome
 
 # Nothing is drawn here, and looking for a graphics card takes seconds.
 os.environ.setdefault("MUJOCO_GL", "disable")
@@ -35,14 +35,47 @@ class Actuators(AbstractActuators):
         self.action_high = spec.maximum
 
 
-def load_dm_control(task: Task, seed: int) -> Environment:
+class DmControlStage(AbstractStage):
+    """One robot of dm_control, without a time limit."""
+
+    def __init__(self, name: str, domain: str, goal: str, seed: int) -> None:
+        self.environment = load_dm_control(name, domain, goal, seed)
+        self.environment.reset()
+        self.robot = Actuators(self.environment)
+        self.state_names = state_names(self.environment.physics.model.ptr)
+        self.snapshots: list[Snapshot] = []
+        self._states: list[np.ndarray] = []
+        self._remember()
+
+    def observe(self) -> Float[np.ndarray, " O"]:
+        return observation_vector(self.environment)
+
+    def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
+        timestep = self.environment.step(control)
+        self._remember()
+        return Outcome(float(timestep.reward), bool(timestep.last()))
+
+    def states(self) -> Float[np.ndarray, "S N"]:
+        """MuJoCo's qpos (quaternions included), qvel and act."""
+        return np.stack(self._states)
+
+    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearisation:
+        return linearise(copies_of(self.environment, threads or len(os.sched_getaffinity(0))), self.snapshots, controls)
+
+    def _remember(self) -> None:
+        physics = self.environment.physics
+        self.snapshots.append(snapshot(physics.model.ptr, physics.data.ptr))
+        self._states.append(np.concatenate([physics.data.qpos, physics.data.qvel, physics.data.act]))
+
+
+def load_dm_control(name: str, domain: str, goal: str, seed: int) -> Environment:
     """dm_control's own environment of a task, without a time limit."""
-    if not isinstance(task, SuiteTask) or (task.domain, task.goal) not in suite.ALL_TASKS:
+    if (domain, goal) not in suite.ALL_TASKS:
         raise ConfigError(
-            f"{task.name} has no MuJoCo model: it is run by the engine {task.engine}, and dm_control has no such task. Co-states through MuJoCo "
-            f"exist for the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
+            f"{name} has no MuJoCo model: dm_control knows no task {goal!r} of a robot {domain!r}. Co-states through MuJoCo exist for the tasks of "
+            f"dm_control, such as CartpoleSwingup or WalkerStand."
         )
-    environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed, "time_limit": float("inf")})
+    environment = suite.load(domain, goal, task_kwargs={"random": seed, "time_limit": float("inf")})
     physics = environment.physics
     # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
     physics.__class__ = type(type(physics).__name__, (type(physics),), {"contexts": None})

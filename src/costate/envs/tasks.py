@@ -8,8 +8,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+from costate._errors import ConfigError
 from costate._registry import Registry
 from costate.envs.base import AbstractEnv
+from costate.envs.stage import AbstractStage
 
 Layout = tuple[tuple[str, int], ...]
 
@@ -48,6 +50,13 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         """``batch_size`` environments for each seed, with sensors that never fail."""
+
+    def stage(self, seed: int) -> AbstractStage:
+        """The task for one episode with exact states and their derivatives."""
+        raise ConfigError(
+            f"{self.name} has no exact states to differentiate: the engine {self.engine} does not give them. Co-states exist for the tasks of "
+            f"dm_control, through MuJoCo, and for those written in JAX."
+        )
 
     def optimum(self, dropout: float) -> KnownOptimum | None:
         """The best mean return of an episode under blackouts with this probability; None where nobody knows it."""

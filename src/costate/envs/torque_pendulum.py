@@ -26,6 +26,7 @@ class TorquePendulumWorld(AbstractWorld):
     observation_size = 3
     action_size = 1
     episode_steps = 200
+    state_names = ("angle", "velocity")
     # Half of the torque that holds the pendulum horizontally.
     action_limit = 5.0
 

@@ -13,6 +13,7 @@ from costate.envs import double_integrator, torque_pendulum
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.double_integrator import ReachRestWorld
 from costate.envs.linear_quadratic import LinearQuadraticWorld
+from costate.envs.stage_world import WorldStage
 from costate.envs.tasks import TASKS, KnownOptimum, Layout, Task
 from costate.envs.torque_pendulum import TorquePendulumWorld
 
@@ -34,6 +35,9 @@ class AnalyticTask(Task):
     def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
         return AnalyticEnv(self.world(), batch_size, seeds)
 
+    def stage(self, seed: int) -> WorldStage:
+        return WorldStage(self.world(), seed)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegulatorTask(Task):
@@ -45,6 +49,9 @@ class RegulatorTask(Task):
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
         return AnalyticEnv(LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT), batch_size, seeds)
+
+    def stage(self, seed: int) -> WorldStage:
+        return WorldStage(LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT), seed)
 
     def optimum(self, dropout: float) -> KnownOptimum:
         cost = best_expected_cost(self.problem(), dropout)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from costate._types import Array, Float
 from costate.envs.base import AbstractEnv
+from costate.envs.stage import AbstractStage
 from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS, Layout, Task
 
 PAPER_STEPS_WALKER_RUN = 100_000_000
@@ -35,6 +36,12 @@ class SuiteTask(Task):
         from costate.envs.engine_envpool import EnvPoolEnv
 
         return EnvPoolEnv(self, batch_size, seeds)
+
+    def stage(self, seed: int) -> AbstractStage:
+        # Imported here, because it needs dm_control, which training does not.
+        from costate.envs.engine_dm_control import DmControlStage
+
+        return DmControlStage(self.name, self.domain, self.goal, seed)
 
 
 # dm_control's own name, where Playground's differs.
