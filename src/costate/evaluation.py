@@ -17,6 +17,7 @@ from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._types import Array, Float, Key
 from costate.algorithms import algorithm_for
+from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint, folders, load, load_latest, newest_steps, steps_of
 from costate.config import check_seed
 from costate.controllers import AbstractController
@@ -124,16 +125,21 @@ def first_returns(
 
 def load_controller(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
     """What acts in a run's newest checkpoint, or in the one at ``step``."""
-    algorithm = algorithm_for(run.config)
-    template, _ = algorithm.detach_replay(state_template(run.config))
+    checkpoint, state = load_state(run, step, warn)
+    return checkpoint, algorithm_for(run.config).controller(state)
+
+
+def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+    """What training had reached in a run's newest checkpoint, or in the one at ``step``, without its replay."""
+    template, _ = algorithm_for(run.config).detach_replay(state_template(run.config))
     if step is None:
         checkpoint, state, _ = load_latest(run.checkpoints, run.config, template, warn)
-        return checkpoint, algorithm.controller(state)
+        return checkpoint, state
     available = {steps_of(folder): folder for folder in folders(run.checkpoints)}
     if step not in available:
         raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
     checkpoint, state, _ = load(available[step], run.config, template)
-    return checkpoint, algorithm.controller(state)
+    return checkpoint, state
 
 
 def _write(run: Run, result: Evaluation) -> pathlib.Path:

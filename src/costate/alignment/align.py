@@ -1,0 +1,63 @@
+"""A trained policy compared with the true co-states of its own trajectories: episodes, comparison, memory knocked out, files."""
+
+import json
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+
+from costate._files import explained_errors, write_atomically
+from costate.algorithms import algorithm_for
+from costate.alignment.comparison import compare
+from costate.alignment.figures import draw
+from costate.alignment.knockout import forgetful
+from costate.alignment.moments import moments_of
+from costate.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
+from costate.envs.sensors import BlackoutConfig
+from costate.evaluation import load_state, play
+from costate.recording import record_episode
+from costate.run_directory import Run
+from costate.startup import prepare_jax
+from costate.true_costates import discount_of, true_costates
+
+PERIODS = (1, 2, 4, 8, 16, 32, 64)
+"""Steps between two erasures of the hidden state."""
+# Added to the seed, so that none of these episodes was met in training or evaluation.
+SEED_OFFSET = 2_000_003
+
+
+def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None]) -> Alignment:
+    """Record, differentiate, compare."""
+    prepare_jax()
+    algorithm = algorithm_for(run.config)
+    sensors = run.config.sensors if settings.dropout is None else BlackoutConfig(settings.dropout)
+    checkpoint, state = load_state(run, None, warn)
+    controller, discount = algorithm.controller(state), discount_of(run)
+    moments = []
+    for number in range(settings.episodes):
+        seed = settings.seed + SEED_OFFSET + number
+        episode = record_episode(run.config.task, controller, seed=seed, dropout=sensors.dropout, steps=settings.steps + settings.horizon)
+        if len(episode.rewards) <= settings.steps:
+            say(f"episode {number + 1}: ended by itself after {len(episode.rewards)} steps, left out")
+            continue
+        costates = true_costates(episode, discount, horizon=settings.horizon)
+        moments.append(moments_of(algorithm, state, episode, costates, discount, settings.steps))
+        say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
+    comparison = compare(moments, settings.seed)
+    knockout, intact = {}, None
+    if settings.knockout_episodes:
+        played = lambda what: float(np.mean(play(run.config.task, what, sensors, settings.knockout_episodes, settings.seed)))  # noqa: E731
+        intact = played(controller)
+        knockout = {every: played(forgetful(controller, every)) for every in PERIODS}
+    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, intact, moments)
+
+
+def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:
+    """JSON and figures, in the folder of the run."""
+    folder = run.path / FOLDER
+    with explained_errors(folder):
+        folder.mkdir(exist_ok=True)
+    files = {RESULT: json.dumps(to_json(run, found), indent=1).encode(), **draw(run.config.task, found)}
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in files]

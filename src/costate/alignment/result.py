@@ -1,0 +1,114 @@
+"""What a comparison of a run was asked for and found, as a table and as a file."""
+
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from costate._errors import ConfigError
+from costate.alignment.comparison import Comparison
+from costate.alignment.moments import Moments
+from costate.config import check_seed
+from costate.run_directory import Run
+
+FOLDER = "alignment"
+RESULT = "alignment.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignmentSettings:
+    """What is recorded and compared."""
+
+    episodes: int = 6
+    """Episodes that are recorded; the last third of them is held out from everything that is fitted."""
+    steps: int = 200
+    """Moments of each that are compared."""
+    horizon: int = 100
+    """Steps of the future that a true co-state tells of; so many more are recorded than compared."""
+    dropout: float | None = None
+    """Blackout probability; None for that of training."""
+    knockout_episodes: int = 32
+    """Episodes for each period of erasing the hidden state; 0 to leave that out."""
+    seed: int = 0
+    """Seed of episodes and sensor faults."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise ConfigError(f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to judge on. The default is 6.")
+        if self.steps < 2 or self.horizon < 1:
+            raise ConfigError(f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed.")
+        if self.knockout_episodes < 0:
+            raise ConfigError(f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out.")
+        check_seed(self.seed)
+
+
+class Alignment(NamedTuple):
+    """All that was found of one run."""
+
+    settings: AlignmentSettings
+    dropout: float
+    env_steps: int
+    comparison: Comparison
+    knockout: dict[int, float]
+    """Mean return by the number of steps between two erasures."""
+    intact: float | None
+    """Mean return with the memory left alone, in the same episodes."""
+    moments: list[Moments]
+
+
+def to_json(run: Run, found: Alignment) -> dict[str, Any]:
+    comparison = found.comparison
+    return {
+        "format": 1,
+        "task": run.config.task,
+        "training_seed": run.config.seed,
+        "costate_coef": run.config.costate_coef,
+        "settings": dataclasses.asdict(found.settings),
+        "dropout": found.dropout,
+        "env_steps": found.env_steps,
+        "critic_cosine": comparison.critic_cosine,
+        "implied_cosine": comparison.implied_cosine,
+        "likeness": {kind: {name: each._asdict() for name, each in by.items()} for kind, by in comparison.likeness.items()},
+        "hamiltonian_gap": {kind: gap._asdict() for kind, gap in comparison.gaps.items()},
+        "knockout": {str(every): value for every, value in found.knockout.items()},
+        "intact": found.intact,
+        "episodes": comparison.episodes,
+        "held_out": comparison.held_out,
+        "moments": comparison.moments,
+        "components": found.moments[0].names,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+
+
+def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
+    """What :func:`write_alignment` wrote beside a run; None if that is missing or damaged."""
+    try:
+        document = json.loads((path / FOLDER / RESULT).read_text())
+        return document if document["format"] == 1 and document["likeness"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def table(found: Alignment) -> str:
+    """The comparison in aligned columns."""
+    comparison = found.comparison
+    lines = [f"{'told from':<26}" + "".join(f"{kind + ' ' + what:>22}" for kind in comparison.likeness for what in ("R²", "CCA", "CKA"))]
+    for name in next(iter(comparison.likeness.values())):
+        numbers = [value for by in comparison.likeness.values() for value in by[name]]
+        lines.append(f"{name:<26}" + "".join(f"{value:>22.3f}" for value in numbers))
+    lines.append("")
+    lines += _named("cos(h, ∂V/∂ỹ) of the critic", comparison.critic_cosine)
+    for kind, by in comparison.implied_cosine.items():
+        lines += _named(f"cos((∂ỹ/∂x)ᵀh, −λ), {kind}", by)
+    for kind, gap in comparison.gaps.items():
+        lines.append(f"{f'Hamiltonian gap, {kind}':<40} policy {gap.policy:.3f}, shuffled {gap.shuffled:.3f} (0 minimises, 1 maximises)")
+    if found.knockout:
+        erased = ", ".join(f"{every}: {value:.1f}" for every, value in found.knockout.items())
+        lines.append(f"{'return, memory erased every k steps':<40} {erased}, never: {found.intact:.1f}")
+    return "\n".join(lines)
+
+
+def _named(what: str, by: dict[str, float]) -> Sequence[str]:
+    return [f"{what:<40} " + ", ".join(f"{name} {value:.3f}" for name, value in by.items())]

@@ -1,0 +1,39 @@
+"""``costate align``: how far the hidden state of a trained policy is the co-state."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate.alignment.result import AlignmentSettings
+from costate.run_directory import open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignArguments:
+    """Compare the memory of a trained policy with the true co-states along its own trajectories, and with what chance would give."""
+
+    run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run."""
+    settings: Annotated[AlignmentSettings, tyro.conf.arg(name="")] = AlignmentSettings()
+
+
+def run(arguments: list[str]) -> int:
+    """Compare hidden states with true co-states."""
+    from costate.alignment.align import align, write_alignment
+    from costate.alignment.result import table
+
+    parsed = tyro.cli(AlignArguments, prog="costate align", args=arguments)
+    trained = open_run(parsed.run)
+    settings = parsed.settings
+    print(
+        f"{trained.config.task}: {settings.episodes} episodes of {settings.steps} moments, co-states over {settings.horizon} steps → "
+        f"{trained.path / 'alignment'}",
+        flush=True,
+    )
+    found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True))
+    files = write_alignment(trained, found)
+    print(table(found))
+    print(f"written: {', '.join(str(file) for file in files)}")
+    return 0
