@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "Train a recurrent policy, or continue a run.",
     "evaluate": "Play whole episodes with a trained policy.",
     "robustness": "Evaluate runs, never retrained, over a grid of blackout probabilities.",
+    "align": "Compare the hidden states of a trained policy with true co-states.",
     "sweep": "Train variants × tasks × seeds, here or on a Ray cluster.",
     "report": "Draw the figures and tables of a folder of runs, as one page.",
     "tasks": "List the tasks with their sizes and training budgets.",
