@@ -4,10 +4,10 @@ import numpy as np
 
 from costate._types import Float
 
-Matrix = Float[np.ndarray, "N M"]
 
-
-def held_control(a: Float[np.ndarray, "X X"], b: Float[np.ndarray, "X U"], timestep: float) -> tuple[Matrix, Matrix]:
+def held_control(
+    a: Float[np.ndarray, "X X"], b: Float[np.ndarray, "X U"], timestep: float
+) -> tuple[Float[np.ndarray, "X X"], Float[np.ndarray, "X U"]]:
     """A_d and B_d of x_{t+1} = A_d x_t + B_d u_t for ẋ = Ax + Bu with u constant over a step: exp([[A, B], [0, 0]] Δ) = [[A_d, B_d], [0, I]]."""
     # Imported here, because loading it takes a tenth of a second that listing the tasks should not.
     from scipy.linalg import expm
@@ -17,7 +17,7 @@ def held_control(a: Float[np.ndarray, "X X"], b: Float[np.ndarray, "X U"], times
     return together[:size, :size], together[:size, size:]
 
 
-def gathered_noise(a: Float[np.ndarray, "X X"], intensity: Float[np.ndarray, "X X"], timestep: float) -> Matrix:
+def gathered_noise(a: Float[np.ndarray, "X X"], intensity: Float[np.ndarray, "X X"], timestep: float) -> Float[np.ndarray, "X X"]:
     """W = ∫₀^Δ exp(As) Σ exp(Aᵀs) ds, the covariance over one step of white noise of intensity Σ (Van Loan 1978).
 
     exp([[−A, Σ], [0, Aᵀ]] Δ) = [[·, G], [0, F]] with W = FᵀG.
