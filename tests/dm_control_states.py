@@ -22,7 +22,7 @@ from dm_control.rl.control import Environment
 from scipy.optimize import minimize_scalar
 from scipy.spatial.transform import Rotation
 
-from costate.envs.tasks import Task
+from costate.envs.suites.dm_control import SuiteTask
 
 Fields = dict[str, np.ndarray]
 Edit = tuple[str, Any, np.ndarray]
@@ -52,7 +52,7 @@ class UndeterminedError(Exception):
     """The observations do not give the state."""
 
 
-def load(task: Task, seed: int = 0) -> Environment:
+def load(task: SuiteTask, seed: int = 0) -> Environment:
     """dm_control's environment as it is installed."""
     environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed})
     # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
@@ -61,7 +61,7 @@ def load(task: Task, seed: int = 0) -> Environment:
 
 
 @functools.cache
-def load_softened(task: Task) -> Environment:
+def load_softened(task: SuiteTask) -> Environment:
     """dm_control's environment on the MuJoCo that EnvPool contains, as far as the two differ."""
     environment = load(task)
     _soften_as_mujoco_3_6(environment.physics)
@@ -80,7 +80,7 @@ def _soften_as_mujoco_3_6(physics: Physics) -> None:
     weights[1:] = np.where(weights[1:] == 0.0, weights[1:, ::-1], weights[1:])
 
 
-def fields(task: Task, observation: np.ndarray) -> Fields:
+def fields(task: SuiteTask, observation: np.ndarray) -> Fields:
     """One observation vector by names, in the precision of MuJoCo."""
     ends = np.cumsum([size for _, size in task.observation])
     parts = np.split(observation.astype(np.float64), ends[:-1])
@@ -97,7 +97,7 @@ def distance(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
     return float(np.max(np.abs(a - b) / np.maximum(1.0, np.abs(b))))
 
 
-def follow(task: Task, environment: Environment, episode: Episode) -> list[dm_env.TimeStep]:
+def follow(task: SuiteTask, environment: Environment, episode: Episode) -> list[dm_env.TimeStep]:
     """dm_control's answer to every action of an episode, each from the state in which the episode was when the action was taken."""
     steps, poses = _replay(task, environment, episode, heading=0.0)
     if task.domain in HEADLESS:
@@ -111,7 +111,7 @@ def follow(task: Task, environment: Environment, episode: Episode) -> list[dm_en
     return steps
 
 
-def _replay(task: Task, environment: Environment, episode: Episode, heading: float) -> tuple[list[dm_env.TimeStep], list[np.ndarray]]:
+def _replay(task: SuiteTask, environment: Environment, episode: Episode, heading: float) -> tuple[list[dm_env.TimeStep], list[np.ndarray]]:
     """The answers, and the poses that dm_control itself had before each of them."""
     environment.reset()
     physics = environment.physics
@@ -135,7 +135,7 @@ def _answer(environment: Environment, at: State, action: np.ndarray) -> dm_env.T
     return environment.step(action)
 
 
-def _nearest(task: Task, environment: Environment, seen: Fields, action: np.ndarray, after: Fields) -> dm_env.TimeStep:
+def _nearest(task: SuiteTask, environment: Environment, seen: Fields, action: np.ndarray, after: Fields) -> dm_env.TimeStep:
     """The best answer from one of the states that are rounded to the same observation.
 
     Where things just touch, the rounding of an observation to 32 bits decides whether they do, and with that how they move on.
@@ -148,7 +148,7 @@ def _nearest(task: Task, environment: Environment, seen: Fields, action: np.ndar
     return min(answers, key=lambda answer: distance(answer.observation, after))
 
 
-def _heading(task: Task, environment: Environment, episode: Episode, pose: np.ndarray, step: int) -> float | None:
+def _heading(task: SuiteTask, environment: Environment, episode: Episode, pose: np.ndarray, step: int) -> float | None:
     """By how much to turn a body so that one step of it fits best, if that step tells.
 
     Friction is not the same in all directions, because MuJoCo makes it a pyramid. So a foot that slides tells the heading, up to quarter turns.
@@ -175,7 +175,7 @@ def _turn(physics: Physics, heading: float) -> None:
     physics.forward()
 
 
-def state(task: Task, seen: Fields, physics: Physics) -> State:
+def state(task: SuiteTask, seen: Fields, physics: Physics) -> State:
     """The state that an observation implies; ``physics`` knows the bodies and stands where the step before ended."""
     if task.domain in FROM_OBSERVATION:
         return FROM_OBSERVATION[task.domain](seen)
@@ -459,7 +459,7 @@ HEADLESS = ("dog", "quadruped")
 """Robots whose observation says nothing about the direction they face."""
 
 
-def constants(task: Task, physics: Physics) -> np.ndarray:
+def constants(task: SuiteTask, physics: Physics) -> np.ndarray:
     """What was drawn for the episode, or for the environment, and is not observed."""
     known = {("lqr", "lqr_2_1"): "jnt_stiffness", ("lqr", "lqr_6_2"): "jnt_stiffness", ("point_mass", "hard"): "wrap_prm"}
     name = known.get((task.domain, task.goal))

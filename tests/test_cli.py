@@ -188,9 +188,11 @@ def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 52
+    assert len(lines) == 1 + 51 + 6
     walker_run = next(line for line in lines if line.startswith("WalkerRun"))
-    assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "yes"]
+    assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "envpool", "yes"]
+    pendulum = next(line for line in lines if line.startswith("TorquePendulum"))
+    assert pendulum.split() == ["TorquePendulum", "3", "1", "0.05", "200", "4,000,000", "jax"]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everyday import everyday
+from everyday import SUITE, everyday
 from scipy.stats import ks_2samp
 
 from costate._types import Array
 from costate.envs.base import TimeStep
 from costate.envs.engine_envpool import EnvPoolEnv
-from costate.envs.tasks import TASKS, Task
+from costate.envs.suites.dm_control import SuiteTask
 
 SEED = 0
 BATCH = 2
@@ -27,7 +27,7 @@ STEPS = 5
 """Of a short episode; a long one has a multiple of it."""
 
 ROUGH_TERRAIN = "QuadrupedEscape"
-STEPPED = tuple(name for name in TASKS.names() if name != ROUGH_TERRAIN)
+STEPPED = tuple(name for name in SUITE if name != ROUGH_TERRAIN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Comparison:
     """Episodes whose state could not be found."""
 
 
-def amount(task: Task) -> Amount:
+def amount(task: SuiteTask) -> Amount:
     much = AMOUNTS.get(task.name, AMOUNTS.get(task.domain, Amount()))
     return dataclasses.replace(much, starts=200) if task.in_paper else much
 
@@ -161,7 +161,7 @@ def held_actions(rng: np.random.Generator, low: np.ndarray, high: np.ndarray, st
 @functools.cache
 def record(name: str) -> Recording:
     """Episodes of the engine, the same ones each time the tests are run."""
-    task = TASKS[name]
+    task = SUITE[name]
     much = amount(task)
     env = EnvPoolEnv(task, BATCH, [SEED], threads=1)
     key = jax.random.key(SEED)
@@ -197,7 +197,7 @@ def record(name: str) -> Recording:
     return Recording(low, high, np.array(starts), short, long)
 
 
-def compare(task: Task, environment: states.Environment, runs: list[Run]) -> Comparison:
+def compare(task: SuiteTask, environment: states.Environment, runs: list[Run]) -> Comparison:
     observation, reward, discount, constants, undetermined = [], [], [], [], 0
     for run in runs:
         episode = states.Episode([states.fields(task, row) for row in run.observations], run.actions.astype(np.float64))
@@ -216,14 +216,14 @@ def compare(task: Task, environment: states.Environment, runs: list[Run]) -> Com
 @functools.cache
 def dm_controls_starts(name: str) -> np.ndarray:
     """First observations of dm_control, as many as there are of the engine."""
-    environment = states.load_softened(TASKS[name])
+    environment = states.load_softened(SUITE[name])
     environment.task.random.seed(SEED)
     return np.array([states.flat(environment.reset().observation) for _ in record(name).starts])
 
 
 @functools.cache
 def comparison(name: str) -> Comparison:
-    task, recording = TASKS[name], record(name)
+    task, recording = SUITE[name], record(name)
     return compare(task, states.load_softened(task), recording.long + (recording.short if amount(task).step_short else []))
 
 
@@ -254,9 +254,9 @@ def assert_close(differences: np.ndarray, closeness: Closeness) -> None:
     assert np.max(differences) < closeness.all
 
 
-@pytest.mark.parametrize("name", TASKS.names())
+@pytest.mark.parametrize("name", SUITE)
 def test_shapes_bounds_and_times_are_dm_controls(name: str) -> None:
-    task, environment = TASKS[name], states.load_softened(TASKS[name])
+    task, environment = SUITE[name], states.load_softened(SUITE[name])
     observed = tuple((part, math.prod(spec.shape)) for part, spec in environment.observation_spec().items())
     action = environment.action_spec()
     assert task.observation == observed
@@ -271,7 +271,7 @@ def test_shapes_bounds_and_times_are_dm_controls(name: str) -> None:
 @pytest.mark.parametrize("name", everyday(STEPPED))
 def test_a_step_from_the_same_state_gives_dm_controls_observation(name: str) -> None:
     differences = comparison(name)
-    assert_close(differences.observation, CLOSENESS[TASKS[name].domain])
+    assert_close(differences.observation, CLOSENESS[SUITE[name].domain])
     assert np.all(differences.discount == 0.0)
     # Some quadrupeds touch the floor before it is known how they are turned.
     assert differences.undetermined <= len(differences.constants)
@@ -293,7 +293,7 @@ HARDER_SPINNER = (
 @pytest.mark.parametrize("name", ["FingerSpin", "FingerTurnEasy", "FingerTurnHard"])
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason=HARDER_SPINNER)
 def test_a_finger_touches_the_spinner_as_on_the_mujoco_installed_with_dm_control(name: str) -> None:
-    task = TASKS[name]
+    task = SUITE[name]
     assert_close(compare(task, states.load(task), record(name).long).observation, CLOSENESS["finger"])
 
 
@@ -307,7 +307,7 @@ def test_the_springs_of_a_linear_system_are_drawn_once_and_from_dm_controls_rang
 
 
 def test_the_gears_of_the_hard_point_mass_are_drawn_as_in_dm_control() -> None:
-    task = TASKS["PointMassHard"]
+    task = SUITE["PointMassHard"]
     environment = states.load(task, seed=SEED)
 
     def draw() -> np.ndarray:
@@ -329,11 +329,11 @@ OTHER_POLES = (
         pytest.param(name, marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=OTHER_POLES))
         if name in ("CartpoleTwoPoles", "CartpoleThreePoles")
         else everyday([name])[0]
-        for name in TASKS.names()
+        for name in SUITE
     ],
 )
 def test_episodes_start_and_go_on_as_in_dm_control(name: str) -> None:
-    task, recording, environment = TASKS[name], record(name), states.load_softened(TASKS[name])
+    task, recording, environment = SUITE[name], record(name), states.load_softened(SUITE[name])
     samples = {"first": (recording.starts, dm_controls_starts(name))}
     environment.task.random.seed(SEED + 1)
     rng = np.random.default_rng(SEED + 1)
@@ -359,7 +359,7 @@ UNSMOOTHED = (
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason=UNSMOOTHED)
 def test_rough_terrain_is_as_smooth_as_dm_controls() -> None:
-    task = TASKS[ROUGH_TERRAIN]
+    task = SUITE[ROUGH_TERRAIN]
     physics = states.load(task).physics
     ours, theirs = (
         np.concatenate([states.roughness(states.fields(task, row), physics) for row in starts])

@@ -7,7 +7,7 @@ import pathlib
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import BlackoutConfig
+from costate.envs.tasks import TASKS
 from costate.programs import UNCACHEABLE, state_template
 from costate.run_directory import Run, open_run
 from costate.startup import forget_uncacheable, prepare_jax
@@ -58,6 +59,25 @@ class Evaluation:
         """The interquartile range's ends."""
         low, high = np.percentile(self.returns, [25, 75])
         return float(low), float(high)
+
+
+class Regret(NamedTuple):
+    """How far evaluated returns are from the best mean return that is possible, as a share of that."""
+
+    optimum: float
+    share: float
+    standard_error: float
+    """Of the share; not a number where a single episode was played."""
+
+
+def regret(result: Evaluation) -> Regret | None:
+    """None where nobody knows the task's optimum."""
+    optimum = TASKS[result.task].optimum(result.dropout)
+    if optimum is None:
+        return None
+    count, scale = len(result.returns), abs(optimum.mean_return)
+    error = np.std(result.returns, ddof=1) / np.sqrt(count) if count > 1 else np.nan
+    return Regret(optimum.mean_return, (optimum.mean_return - result.mean) / scale, float(np.hypot(error, optimum.standard_error)) / scale)
 
 
 def evaluate(
@@ -145,6 +165,9 @@ def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple
 def _write(run: Run, result: Evaluation) -> pathlib.Path:
     low, high = result.quartiles
     summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
+    known = regret(result)
+    if known is not None:
+        summary |= {"optimum": known.optimum, "regret": known.share}
     document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
     path = _file(run, result.env_steps, result.dropout, len(result.returns), result.seed)
     with explained_errors(path):

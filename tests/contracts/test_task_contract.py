@@ -1,18 +1,23 @@
-"""What every registered task must do, in the real simulator."""
+"""What every registered task must do, in the engine that runs it."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everyday import everyday
+from everyday import SUITE, everyday
 
+from costate.envs.base import AbstractEnv
 from costate.envs.engine_envpool import EnvPoolEnv, environment_seeds
 from costate.envs.tasks import PAPER_TASKS, TASKS
 
 B = 2
 
 
-def walk(env: EnvPoolEnv, steps: int, seed: int = 0):
+def build(name: str, threads: int) -> AbstractEnv:
+    return EnvPoolEnv(SUITE[name], B, seeds=[3], threads=threads) if name in SUITE else TASKS[name].build(B, [3])
+
+
+def walk(env: AbstractEnv, steps: int, seed: int = 0):
     """Random actions, as one compiled program; everything the environment showed."""
 
     def advance(state, key):
@@ -21,7 +26,7 @@ def walk(env: EnvPoolEnv, steps: int, seed: int = 0):
         state, timestep = env.step(state, action, key)
         return state, timestep
 
-    state, first = env.reset(jax.random.key(0))
+    state, first = env.reset(jax.random.key(seed))
     keys = jax.random.split(jax.random.key(seed), steps)
     return first, jax.jit(lambda state, keys: jax.lax.scan(advance, state, keys)[1])(state, keys)
 
@@ -29,7 +34,9 @@ def walk(env: EnvPoolEnv, steps: int, seed: int = 0):
 @pytest.mark.parametrize("name", everyday(TASKS.names()))
 def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(name):
     task = TASKS[name]
-    env = EnvPoolEnv(task, B, seeds=[3], threads=1)
+    env = build(name, threads=1)
+    assert (env.batch_size, env.observation_size, env.action_size) == (B, task.observation_size, task.action_size)
+    assert env.episode_steps == task.episode_steps
     first, steps = walk(env, 12)
     assert first.observation.shape == (B, task.observation_size)
     assert first.is_first.all()
@@ -40,8 +47,8 @@ def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(
     assert not np.array_equal(first.observation, again.observation) or np.ptp(first.observation) == 0.0
     env.close()
 
-    # A new pool in which one episode has been started continues exactly as the old one, physics included.
-    other = EnvPoolEnv(task, B, seeds=[3], threads=2)
+    # A new one in which one episode has been started continues exactly as the old one, physics included.
+    other = build(name, threads=2)
     other.skip_resets(np.array([1, 1]))
     resumed_first, resumed = walk(other, 12, seed=1)
     other.close()
@@ -58,11 +65,11 @@ def test_the_papers_eight_are_there_with_their_budgets():
 def test_every_dm_control_task_of_envpool_has_a_record():
     from envpool.mujoco.dmc.registration import dmc_mujoco_envs
 
-    assert {(task.domain, task.goal) for task in TASKS} == {(domain, goal) for domain, goal, _ in dmc_mujoco_envs}
+    assert {(task.domain, task.goal) for task in SUITE.values()} == {(domain, goal) for domain, goal, _ in dmc_mujoco_envs}
 
 
 def test_an_episode_ends_by_its_time_limit_and_the_next_step_starts_a_new_one():
-    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seeds=[0], threads=1)
+    env = EnvPoolEnv(SUITE["CartpoleSwingup"], B, seeds=[0], threads=1)
     _, steps = walk(env, 1003)
     np.testing.assert_array_equal(np.flatnonzero(steps.is_last[:, 0]), [999])
     np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, 0]), [1000])
@@ -72,7 +79,7 @@ def test_an_episode_ends_by_its_time_limit_and_the_next_step_starts_a_new_one():
 
 
 def test_environments_that_restarted_at_different_times_are_brought_back_one_by_one():
-    task = TASKS["CartpoleSwingup"]
+    task = SUITE["CartpoleSwingup"]
     env = EnvPoolEnv(task, B, seeds=[3], threads=1)
     env._pool.reset()
     env._pool.reset(np.array([1], np.int32))
@@ -90,7 +97,7 @@ def test_runs_with_neighbouring_seeds_share_no_environment():
 
 
 def test_the_rest_of_the_library_stays_in_single_precision():
-    env = EnvPoolEnv(TASKS["CartpoleSwingup"], B, seeds=[0], threads=1)
+    env = EnvPoolEnv(SUITE["CartpoleSwingup"], B, seeds=[0], threads=1)
     _, steps = walk(env, 2)
     assert steps.observation.dtype == steps.reward.dtype == jnp.float32
     assert jnp.zeros(1).dtype == jnp.float32

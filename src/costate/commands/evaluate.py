@@ -1,6 +1,7 @@
 """``costate evaluate``: whole episodes with a trained policy."""
 
 import dataclasses
+import math
 import pathlib
 from typing import Annotated
 
@@ -25,7 +26,7 @@ class EvaluateArguments:
 
 def run(arguments: list[str]) -> int:
     """Play whole episodes with a trained policy."""
-    from costate.evaluation import evaluate
+    from costate.evaluation import evaluate, regret
 
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
     print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
@@ -35,5 +36,9 @@ def run(arguments: list[str]) -> int:
     low, high = result.quartiles
     print(f"{result.task} at {result.dropout:.0%} blackout, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
     print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
+    known = regret(result)
+    if known is not None:
+        error = f" ± {known.standard_error:.1%}" if math.isfinite(known.standard_error) else ""
+        print(f"optimum: {known.optimum:.1f} (known), regret {known.share:.1%}{error}")
     print(f"written: {path}")
     return 0

@@ -19,8 +19,10 @@ from costate.envs.torque_pendulum import TorquePendulumWorld
 
 TIMESTEP = 0.1
 STEPS = 200
-# About nine times the deviation of the best control at 50 % blackout, and more than six times that of the first control.
-REGULATOR_LIMIT = 10.0
+# Deviation of position and velocity at the start.
+START = 0.4
+# More than four times the largest deviation of the best control, that of the first one, and ten times its deviation later on.
+REGULATOR_LIMIT = 6.0
 BUDGET = 4_000_000
 
 
@@ -58,12 +60,12 @@ class RegulatorTask(Task):
         return KnownOptimum(-cost.mean, cost.standard_error)
 
 
-def line_regulator(disturbance: float, start: float, position_noise: float | None = None) -> Regulator:
-    """A unit mass on a line, ẍ = u + white noise of deviation ``disturbance``, with the cost x² + 0.1 ẋ² + 0.1 u² in every step.
+def line_regulator(friction: float, disturbance: float, position_noise: float | None = None) -> Regulator:
+    """A unit mass on a line, ẍ = −friction ẋ + u + white noise of deviation ``disturbance``, with the cost x² + 0.1 ẋ² + 0.1 u² in every step.
 
     Position and velocity are measured exactly, or the position alone with noise of deviation ``position_noise``.
     """
-    a, b = np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([[0.0], [1.0]])
+    a, b = np.array([[0.0, 1.0], [0.0, -friction]]), np.array([[0.0], [1.0]])
     dynamics, influence = held_control(a, b, TIMESTEP)
     return Regulator(
         dynamics=dynamics,
@@ -73,24 +75,24 @@ def line_regulator(disturbance: float, start: float, position_noise: float | Non
         control_cost=np.array([[0.1]]),
         process_noise=gathered_noise(a, np.diag([0.0, disturbance**2]), TIMESTEP),
         measurement_noise=np.zeros((2, 2)) if position_noise is None else np.array([[position_noise**2]]),
-        initial_covariance=start**2 * np.eye(2),
+        initial_covariance=START**2 * np.eye(2),
         steps=STEPS,
     )
 
 
 def lqr() -> Regulator:
     """Disturbed, and seen whole when it is seen."""
-    return line_regulator(disturbance=0.5, start=0.4)
+    return line_regulator(friction=1.0, disturbance=0.5)
 
 
 def lqg() -> Regulator:
     """The same with nothing to see but its position, through noise."""
-    return line_regulator(disturbance=0.5, start=0.4, position_noise=0.1)
+    return line_regulator(friction=1.0, disturbance=0.5, position_noise=0.1)
 
 
 def energy() -> Regulator:
-    """The same with nothing to disturb it."""
-    return line_regulator(disturbance=0.0, start=0.7)
+    """Without friction and with nothing to disturb it."""
+    return line_regulator(friction=0.0, disturbance=0.0)
 
 
 _WHOLE: Layout = (("position", 1), ("velocity", 1), ("signal", 1))
