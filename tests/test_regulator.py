@@ -10,10 +10,10 @@ from scipy.linalg import solve_discrete_are
 
 from costate._errors import ConfigError
 from costate.control.discretisation import gathered_noise, held_control
-from costate.control.regulator import Regulator, best_expected_cost, best_gains
+from costate.control.regulator import Regulator, best_expected_cost, best_gains, estimates, stationary_value
 from costate.envs.factory import make_env
 from costate.envs.sensors import BlackoutConfig
-from costate.envs.suites.control import RegulatorTask
+from costate.envs.suites.control import RegulatorTask, lqg, lqr
 from costate.envs.tasks import TASKS
 
 REGULATORS = [task.name for task in TASKS if isinstance(task, RegulatorTask)]
@@ -162,3 +162,37 @@ def test_impossible_regulators_are_refused_with_the_matrix_and_its_eigenvalue(ch
 def test_a_regulator_without_steps_is_refused():
     with pytest.raises(ConfigError, match="steps is 0"):
         scalar(0.0, steps=0)
+
+
+def test_the_discounted_value_is_that_of_a_long_episode():
+    """Riccati's recursion with discounting, run for long, against the equation's own solution."""
+    problem, discount = lqr(), 0.95
+    a, b, value = problem.dynamics, problem.influence, np.zeros((2, 2))
+    for _ in range(2000):
+        gain = discount * np.linalg.solve(problem.control_cost + discount * b.T @ value @ b, b.T @ value @ a)
+        value = problem.state_cost + gain.T @ problem.control_cost @ gain + discount * (a - b @ gain).T @ value @ (a - b @ gain)
+    np.testing.assert_allclose(stationary_value(problem, discount), value, rtol=1e-9)
+
+
+def test_the_estimate_is_the_conditional_mean():
+    """Against the mean of the joint Gaussian of states and measurements, conditioned on what arrived, written as one large matrix."""
+    problem, steps, rng = lqg(), 5, np.random.default_rng(0)
+    arrived, controls = np.array([True, False, True, True, False]), rng.normal(size=(steps, 1))
+    measurements = rng.normal(size=(steps, 1))
+    a, b, c = problem.dynamics, problem.influence, problem.sensors
+    # x_t = Σ of what drives it: the start, the disturbances, the controls.
+    mean = [np.zeros(2)]
+    for t in range(steps - 1):
+        mean.append(a @ mean[-1] + b @ controls[t])
+    power = lambda n: np.linalg.matrix_power(a, n)  # noqa: E731
+    covariance = lambda s, t: (  # noqa: E731
+        power(s) @ problem.initial_covariance @ power(t).T
+        + sum(power(s - 1 - k) @ problem.process_noise @ power(t - 1 - k).T for k in range(min(s, t)))
+    )
+    found = estimates(problem, measurements, arrived, controls)
+    for t in range(steps):
+        seen = [k for k in range(t + 1) if arrived[k]]
+        joint = np.block([[c @ covariance(i, j) @ c.T + (i == j) * problem.measurement_noise for j in seen] for i in seen])
+        cross = np.hstack([covariance(t, j) @ c.T for j in seen])
+        surprise = np.concatenate([measurements[k] - c @ mean[k] for k in seen])
+        np.testing.assert_allclose(found[t], mean[t] + cross @ np.linalg.solve(joint, surprise), rtol=1e-9)

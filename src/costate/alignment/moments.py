@@ -15,6 +15,7 @@ from costate.alignment.measures import Rows
 from costate.control.linearisation import Linearisation
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractActuators
+from costate.envs.tasks import Played
 from costate.recording import Episode, in_double, one_step
 from costate.true_costates import Costates, feature_jacobians
 
@@ -66,16 +67,18 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
     untrained = follow(untrained_like(algorithm, episode.controller), robot, episode)
     sighted = feature_jacobians(dataclasses.replace(episode, seen=np.ones_like(episode.seen)), costates.linearisation.observation_jacobians)
     kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
+    played = Played(episode.stage.states()[:-1], episode.observations, episode.seen, episode.controls)
+    best = episode.task.best_gradients(played, discount)
     part = slice(0, steps)
     return Moments(
         names=costates.names,
-        states=episode.stage.states()[part],
+        states=played.states[part],
         observations=(episode.observations * episode.seen[:, None])[part],
         seen=episode.seen[part],
         hiddens=episode.hiddens[part],
         untrained=untrained[part],
         critic=critic_costates(algorithm, state, episode)[part],
-        gradients={kind: -costate[part] for kind, costate in kinds.items()},
+        gradients={kind: rows[part] for kind, rows in ({kind: -costate for kind, costate in kinds.items()} | best).items()},
         implied=np.einsum("tfx,tf->tx", sighted[part], episode.hiddens[part]),
         implied_untrained=np.einsum("tfx,tf->tx", sighted[part], untrained[part]),
         controls=episode.controls[part],

@@ -18,9 +18,10 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from costate._errors import ConfigError
-from costate._types import Float
+from costate._types import Bool, Float
 from costate.control.costs import require_positive_definite
 
 SEQUENCES = 4_000
@@ -102,6 +103,30 @@ def best_expected_cost(problem: Regulator, dropout: float, sequences: int = SEQU
     weights = gains.transpose(0, 2, 1) @ inertia @ gains
     uncertain = _exact(problem, dropout, weights) if problem.sees_everything else _sampled(problem, dropout, weights, sequences, seed)
     return ExpectedCost(float(certain) + uncertain.mean, uncertain.standard_error)
+
+
+def stationary_value(problem: Regulator, discount: float) -> Float[np.ndarray, "X X"]:
+    """P of the best value xᵀPx where costs t steps ahead count γᵗ and there is no end: Riccati's equation with A and B times √γ."""
+    root = np.sqrt(discount)
+    value: np.ndarray = scipy.linalg.solve_discrete_are(root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost)
+    return value
+
+
+def estimates(
+    problem: Regulator, measurements: Float[np.ndarray, "T Y"], arrived: Bool[np.ndarray, " T"], controls: Float[np.ndarray, "T U"]
+) -> Float[np.ndarray, "T X"]:
+    """x̂_t of the Kalman filter that leaves out what did not arrive: the most that can be known of x_t before u_t is chosen."""
+    predicted, covariance, found = np.zeros(problem.dynamics.shape[0]), problem.initial_covariance, []
+    for measurement, came, control in zip(measurements, arrived, controls, strict=True):
+        if came:
+            seen = problem.sensors @ covariance
+            innovation = seen @ problem.sensors.T + problem.measurement_noise
+            predicted = predicted + np.linalg.solve(innovation, seen).T @ (measurement - problem.sensors @ predicted)
+            covariance = _correct(problem, covariance)
+        found.append(predicted)
+        predicted = problem.dynamics @ predicted + problem.influence @ control
+        covariance = _predict(problem, covariance)
+    return np.stack(found)
 
 
 def _exact(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"]) -> ExpectedCost:

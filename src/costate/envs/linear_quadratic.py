@@ -16,12 +16,13 @@ class LinearQuadraticWorld(AbstractWorld):
     whether a measurement arrived. Nothing bounds the state.
     """
 
-    def __init__(self, problem: Regulator, action_limit: float) -> None:
+    def __init__(self, problem: Regulator, action_limit: float, state_names: tuple[str, ...] = ()) -> None:
         measured, states = problem.sensors.shape
         self.observation_size = measured + 1
         self.action_size = problem.influence.shape[1]
         self.episode_steps = problem.steps
         self.action_limit = action_limit
+        self.state_names = state_names
         self._state_size, self._measured = states, measured
         self._dynamics, self._influence, self._sensors = (_single(m) for m in (problem.dynamics, problem.influence, problem.sensors))
         self._state_cost, self._control_cost = _single(problem.state_cost), _single(problem.control_cost)

@@ -8,14 +8,28 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from costate._errors import ConfigError
 from costate._registry import Registry
+from costate._types import Bool, Float
 from costate.envs.base import AbstractEnv
 from costate.envs.stage import AbstractStage
 
 Layout = tuple[tuple[str, int], ...]
 
 PAPER_STEPS = 60_000_000
+
+
+class Played(NamedTuple):
+    """An episode with exact states."""
+
+    states: Float[np.ndarray, "T X"]
+    observations: Float[np.ndarray, "T O"]
+    """As working sensors show them."""
+    seen: Bool[np.ndarray, " T"]
+    """Whether the policy got them."""
+    controls: Float[np.ndarray, "T U"]
 
 
 class KnownOptimum(NamedTuple):
@@ -57,6 +71,10 @@ class Task(abc.ABC):
             f"{self.name} has no exact states to differentiate: the engine {self.engine} does not give them. Co-states exist for the tasks of "
             f"dm_control, through MuJoCo, and for those written in JAX."
         )
+
+    def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:
+        """Gradients by the state of the best reward to come along an episode, under names that say at which state; empty where nobody knows them."""
+        return {}
 
     def optimum(self, dropout: float) -> KnownOptimum | None:
         """The best mean return of an episode under blackouts with this probability; None where nobody knows it."""

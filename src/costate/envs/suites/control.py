@@ -6,15 +6,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from costate._types import Float
 from costate.control.costs import FreeControl, FuelCost
 from costate.control.discretisation import gathered_noise, held_control
-from costate.control.regulator import Regulator, best_expected_cost
+from costate.control.regulator import Regulator, best_expected_cost, estimates, stationary_value
 from costate.envs import double_integrator, torque_pendulum
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.double_integrator import ReachRestWorld
 from costate.envs.linear_quadratic import LinearQuadraticWorld
 from costate.envs.stage_world import WorldStage
-from costate.envs.tasks import TASKS, KnownOptimum, Layout, Task
+from costate.envs.tasks import TASKS, KnownOptimum, Layout, Played, Task
 from costate.envs.torque_pendulum import TorquePendulumWorld
 
 TIMESTEP = 0.1
@@ -50,10 +51,21 @@ class RegulatorTask(Task):
     """Made when it is needed."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
-        return AnalyticEnv(LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT), batch_size, seeds)
+        return AnalyticEnv(self._world(), batch_size, seeds)
 
     def stage(self, seed: int) -> WorldStage:
-        return WorldStage(LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT), seed)
+        return WorldStage(self._world(), seed)
+
+    def _world(self) -> LinearQuadraticWorld:
+        return LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT, ("position", "velocity"))
+
+    def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:
+        """−2Px at the true state, and at the best estimate of it from what was seen; the second is all that a memory can hold."""
+        problem = self.problem()
+        value = stationary_value(problem, discount)
+        # The signal that comes with a measurement is not part of it.
+        known = estimates(problem, played.observations[:, :-1], played.seen, played.controls)
+        return {"best, at the state": -2.0 * played.states @ value, "best, at the estimate": -2.0 * known @ value}
 
     def optimum(self, dropout: float) -> KnownOptimum:
         cost = best_expected_cost(self.problem(), dropout)

@@ -1,0 +1,211 @@
+"""The comparison of memory and co-state: on made-up episodes whose answer is known, and on a run of a task with exact states."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from costate._errors import ConfigError
+from costate.algorithms import algorithm_for
+from costate.alignment.align import align, write_alignment
+from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, compare
+from costate.alignment.knockout import forgetful
+from costate.alignment.moments import Moments, follow, hamiltonian_slopes, untrained_like
+from costate.alignment.result import AlignmentSettings, read_alignment, table
+from costate.config import preset
+from costate.control.linearisation import Linearisation
+from costate.cores import read_sequence
+from costate.costate_loss import costate_targets
+from costate.envs.base import TimeStep
+from costate.evaluation import load_state
+from costate.recording import record_episode
+from costate.rollout import RolloutConfig
+from costate.running_stats import normalise
+from costate.training import train
+
+
+def made_up(rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | None = None, rows: int = 120) -> Moments:
+    """An episode whose memory is the true gradient, turned; nothing else knows of it."""
+    gradient, slopes = rng.normal(size=(rows, 3)), rng.normal(size=(rows, 2))
+    noise = lambda width: rng.normal(size=(rows, width))  # noqa: E731
+    return Moments(
+        names=("a", "b", "c"),
+        states=noise(3),
+        observations=noise(3),
+        seen=rng.random(rows) > 0.5,
+        hiddens=gradient @ turn,
+        untrained=noise(8),
+        critic=2.0 * gradient @ turn,
+        gradients={"closed loop": gradient},
+        implied=3.0 * gradient,
+        implied_untrained=noise(3),
+        controls=-np.sign(slopes) if control is None else np.broadcast_to(control, slopes.shape),
+        slopes={"closed loop": slopes},
+        low=-np.ones(2),
+        high=np.ones(2),
+    )
+
+
+def test_a_memory_that_is_the_costate_is_found_and_its_controls_are_not():
+    rng = np.random.default_rng(0)
+    turn = rng.normal(size=(3, 8))
+    found = compare([made_up(rng, turn) for _ in range(6)])
+    assert (found.episodes, found.held_out, found.moments) == (6, 2, 720)
+    by = found.likeness["closed loop"]
+    assert by[MEMORY].probe_r2 > 0.999
+    assert by[MEMORY].cca > 0.99
+    for control in (UNTRAINED, SHUFFLED, OBSERVATION, STATE):
+        assert by[control].probe_r2 < 0.05
+        assert by[control].cca < 0.35
+        assert by[control].cka < by[MEMORY].cka
+    # Twice the memory points where the memory does; the implied gradient, where the true one does.
+    assert found.critic_cosine[MEMORY] == pytest.approx(1.0)
+    assert abs(found.critic_cosine[SHUFFLED]) < 0.1
+    assert found.implied_cosine["closed loop"][MEMORY] == pytest.approx(1.0)
+    assert abs(found.implied_cosine["closed loop"][UNTRAINED]) < 0.1
+    assert found.likeness[CRITIC][MEMORY].probe_r2 > 0.999
+
+
+@pytest.mark.parametrize(("control", "gap"), [(None, 0.0), (0.0, 0.5)])
+def test_the_gap_is_zero_for_the_minimiser_and_a_half_for_doing_nothing(control, gap):
+    rng = np.random.default_rng(1)
+    turn = rng.normal(size=(3, 8))
+    found = compare([made_up(rng, turn, control) for _ in range(3)]).gaps["closed loop"]
+    assert found.policy == pytest.approx(gap, abs=1e-12)
+    assert found.shuffled == pytest.approx(0.5, abs=0.05)
+
+
+def test_slopes_of_the_hamiltonian_are_those_of_cost_and_costate():
+    rng = np.random.default_rng(2)
+    steps = Linearisation(
+        state_jacobians=rng.normal(size=(4, 3, 3)),
+        control_jacobians=rng.normal(size=(4, 3, 2)),
+        cost_gradients=rng.normal(size=(4, 3)),
+        control_cost_gradients=rng.normal(size=(4, 2)),
+        observation_jacobians=rng.normal(size=(4, 1, 3)),
+        next_observation_by_state=rng.normal(size=(4, 1, 3)),
+        next_observation_by_control=rng.normal(size=(4, 1, 2)),
+    )
+    costate = rng.normal(size=(4, 3))
+    found = hamiltonian_slopes(steps, costate, 0.9)
+    assert found.shape == (3, 2)
+    for t in range(3):
+        np.testing.assert_allclose(found[t], steps.control_cost_gradients[t] + 0.9 * steps.control_jacobians[t].T @ costate[t + 1])
+
+
+@pytest.fixture(scope="module", params=["nc-gru", "nc-sac-gru"])
+def trained(request, tmp_path_factory):
+    """One short run of each learner on a task with exact states."""
+    config = preset(request.param, "LQR")
+    small = {"policy": dataclasses.replace(config.policy, hidden_size=6), "rollout": RolloutConfig(4, 50)}
+    if config.algorithm == "sac":
+        replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)
+        small["sac"] = dataclasses.replace(config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay)
+    config = dataclasses.replace(config, steps=600, checkpoint_every=1, **small)
+    return train(config, tmp_path_factory.mktemp(request.param) / "run").run
+
+
+SETTINGS = AlignmentSettings(episodes=3, steps=25, horizon=10, knockout_episodes=2)
+
+
+def test_a_run_is_compared_and_written(trained):
+    said: list[str] = []
+    found = align(trained, SETTINGS, pytest.fail, said.append)
+    assert len(said) == 3
+    assert set(found.knockout) == {1, 2, 4, 8, 16, 32, 64}
+    files = write_alignment(trained, found)
+    assert {file.name for file in files} == {"alignment.json", "over_time.png", "phase.png", "likeness.png", "knockout.png"}
+    assert all(file.stat().st_size > 1000 for file in files)
+    document = read_alignment(trained.path)
+    assert document is not None
+    assert document["components"] == ["position", "velocity"]
+    assert document["moments"] == 75
+    json.dumps(document, allow_nan=True)
+    text = table(found)
+    assert "told from" in text
+    assert "never" in text
+
+
+def test_the_critics_costates_are_those_of_the_loss(trained):
+    """For PPO against the loss's own function on the same sequence; for both learners they are finite and as wide as the memory."""
+    algorithm = algorithm_for(trained.config)
+    _, state = load_state(trained, None, pytest.fail)
+    episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=20)
+    from costate.alignment.moments import critic_costates
+
+    found = critic_costates(algorithm, state, episode)
+    assert found.shape == (20, 6)
+    assert np.isfinite(found).all()
+    if trained.config.algorithm == "ppo":
+        shown = jnp.asarray(episode.observations * episode.seen[:, None], jnp.float32)[:, None]
+        features = state.policy.encoder.encode(normalise(state.observation_stats, shown, 10.0))
+        memory = read_sequence(state.policy.core, features, jnp.zeros((1, 6)), (jnp.arange(20) == 0)[:, None])
+        np.testing.assert_allclose(memory.hiddens[:, 0], episode.hiddens, atol=1e-5)
+        np.testing.assert_allclose(found, costate_targets(state.policy.core, state.policy.critic, memory)[:, 0], atol=1e-6)
+
+
+def test_an_untrained_policy_reads_the_same_episode(trained):
+    algorithm = algorithm_for(trained.config)
+    _, state = load_state(trained, None, pytest.fail)
+    episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=12)
+    # The policy itself, made to follow its own episode, remembers what it remembered then.
+    np.testing.assert_allclose(follow(episode.controller, episode.stage.robot, episode), episode.hiddens, atol=1e-9)
+    other = untrained_like(algorithm, episode.controller)
+    assert np.abs(follow(other, episode.stage.robot, episode) - episode.hiddens).max() > 0.01
+    np.testing.assert_array_equal(other.stats.mean, episode.controller.stats.mean)
+
+
+@dataclasses.dataclass
+class Robot:
+    batch_size: int = 2
+    action_size: int = 1
+    action_low = np.full(1, -10.0, np.float32)
+    action_high = np.full(1, 10.0, np.float32)
+
+
+def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
+    _, state = load_state(trained, None, pytest.fail)
+    controller = algorithm_for(trained.config).controller(state)
+    erased, robot = forgetful(controller, 3), Robot()
+    rng = np.random.default_rng(0)
+    first = np.zeros((8, 2), bool)
+    first[0], first[4, 1] = True, True
+    memory, plain, count = erased.empty_memory(robot), controller.empty_memory(robot), np.zeros(2, int)
+    for t in range(8):
+        now = TimeStep(jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), jnp.zeros(2), jnp.ones(2), jnp.asarray(first[t]), jnp.zeros(2, bool))
+        count = np.where(first[t], 0, count)
+        hidden = np.where((count % 3 == 0)[:, None], 0.0, controller.hidden(plain))
+        expected, plain = controller.decide(robot, now, controller.with_hidden(plain, jnp.asarray(hidden)))
+        control, memory = erased.decide(robot, now, memory)
+        np.testing.assert_allclose(control, expected, atol=1e-6)
+        np.testing.assert_allclose(erased.hidden(memory), controller.hidden(plain), atol=1e-6)
+        count += 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"episodes": 1}, "episodes is 1"),
+        ({"steps": 1}, "steps is 1"),
+        ({"horizon": 0}, "horizon is 0"),
+        ({"knockout_episodes": -1}, "knockout_episodes is -1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        AlignmentSettings(**settings)
+
+
+def test_periods_that_cannot_work_are_refused(trained):
+    _, state = load_state(trained, None, pytest.fail)
+    with pytest.raises(ConfigError, match="every 0 steps"):
+        forgetful(algorithm_for(trained.config).controller(state), 0)
+
+
+def test_a_damaged_result_is_none(tmp_path):
+    assert read_alignment(tmp_path) is None
+    (tmp_path / "alignment").mkdir()
+    (tmp_path / "alignment" / "alignment.json").write_text("{")
+    assert read_alignment(tmp_path) is None
