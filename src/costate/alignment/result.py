@@ -93,22 +93,22 @@ def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
 
 def table(found: Alignment) -> str:
     """The comparison in aligned columns."""
-    comparison = found.comparison
-    lines = [f"{'told from':<26}" + "".join(f"{kind + ' ' + what:>22}" for kind in comparison.likeness for what in ("R²", "CCA", "CKA"))]
-    for name in next(iter(comparison.likeness.values())):
-        numbers = [value for by in comparison.likeness.values() for value in by[name]]
-        lines.append(f"{name:<26}" + "".join(f"{value:>22.3f}" for value in numbers))
-    lines.append("")
+    comparison, lines = found.comparison, []
+    for kind, by in comparison.likeness.items():
+        lines.append(f"{f'co-state: {kind}, told from …':<44}{'probe R²':>10}{'CCA':>10}{'CKA':>10}")
+        lines += [f"  {name:<42}" + "".join(f"{value:>10.3f}" for value in each) for name, each in by.items()]
     lines += _named("cos(h, ∂V/∂ỹ) of the critic", comparison.critic_cosine)
-    for kind, by in comparison.implied_cosine.items():
-        lines += _named(f"cos((∂ỹ/∂x)ᵀh, −λ), {kind}", by)
+    for kind, cosine in comparison.implied_cosine.items():
+        lines += _named(f"cos((∂ỹ/∂x)ᵀh, −λ), {kind}", cosine)
     for kind, gap in comparison.gaps.items():
-        lines.append(f"{f'Hamiltonian gap, {kind}':<40} policy {gap.policy:.3f}, shuffled {gap.shuffled:.3f} (0 minimises, 1 maximises)")
-    if found.knockout:
-        erased = ", ".join(f"{every}: {value:.1f}" for every, value in found.knockout.items())
-        lines.append(f"{'return, memory erased every k steps':<40} {erased}, never: {found.intact:.1f}")
+        lines += _named(f"Hamiltonian gap (0 minimises), {kind}", gap._asdict())
+    if found.knockout and found.intact is not None:
+        erased = {str(every): value for every, value in found.knockout.items()}
+        lines.append(f"{'mean return, h erased every … steps':<44}" + "".join(f"{every:>8}" for every in (*erased, "never")))
+        lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in (*erased.values(), found.intact)))
     return "\n".join(lines)
 
 
 def _named(what: str, by: dict[str, float]) -> Sequence[str]:
-    return [f"{what:<40} " + ", ".join(f"{name} {value:.3f}" for name, value in by.items())]
+    """A line for every name."""
+    return [what, *(f"  {name:<42}{value:>10.3f}" for name, value in by.items())]
