@@ -192,7 +192,7 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     walker_run = next(line for line in lines if line.startswith("WalkerRun"))
     assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "envpool", "yes"]
     pendulum = next(line for line in lines if line.startswith("TorquePendulum"))
-    assert pendulum.split() == ["TorquePendulum", "3", "1", "0.05", "200", "4,000,000", "jax"]
+    assert pendulum.split() == ["TorquePendulum", "3", "1", "0.05", "200", "8,000,000", "jax"]
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,9 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
         pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
     aggregate = _table(["variant", "interquartile mean of returns", "runs by task"], rows)
     note = (
-        "<p class=note>Returns of these tasks lie between 0 and 1000 and are not normalised. A half is a coin toss, and an interval that contains a "
-        "half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the estimate.</p>"
+        "<p class=note>Returns are not normalised; those of dm_control's tasks lie between 0 and 1000. A half is a coin toss, and an interval that "
+        "contains a half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the "
+        "estimate.</p>"
     )
     return f"{aggregate}<h3>Probability of improvement</h3>{_table(['comparison', 'probability'], pairs)}{note}"
 
