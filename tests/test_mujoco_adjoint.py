@@ -4,6 +4,8 @@ Nothing here uses the library's derivatives or its way of stepping: a nudge is w
 """
 
 import dataclasses
+import importlib
+import sys
 
 import equinox as eqx
 import jax
@@ -221,3 +223,11 @@ def test_impossible_futures_are_refused(lqr):
         true_costates(lqr[0], 1.5)
     with pytest.raises(ConfigError, match=r"horizon is 0"):
         true_costates(lqr[0], DISCOUNT, horizon=0)
+
+
+@pytest.mark.parametrize(("package", "module"), [("mujoco", "costate.control.mujoco_adjoint"), ("dm_control", "costate.envs.engine_dm_control")])
+def test_what_is_not_installed_is_said(monkeypatch, package, module):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(ConfigError, match=r"which is not installed. Install it with: pip install 'costate\[adjoint\]'"):
+        importlib.import_module(module)

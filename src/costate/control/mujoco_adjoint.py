@@ -40,6 +40,14 @@ class Snapshot(NamedTuple):
     sensors: Float[np.ndarray, " M"]
 
 
+class Place(NamedTuple):
+    """MuJoCo's names for a state."""
+
+    qpos: Float[np.ndarray, " Q"]
+    qvel: Float[np.ndarray, " V"]
+    act: Float[np.ndarray, " N"]
+
+
 class Simulation(NamedTuple):
     """A robot, and what is read off it after a control step: the reward first, then the observation. For one thread at a time."""
 
@@ -87,7 +95,7 @@ def displace(model: mujoco.MjModel, data: mujoco.MjData, displacement: Float[np.
     data.act += displacement[2 * model.nv :]
 
 
-def difference(model: mujoco.MjModel, before: mujoco.MjData, after: mujoco.MjData) -> Float[np.ndarray, " X"]:
+def difference(model: mujoco.MjModel, before: Place, after: Place) -> Float[np.ndarray, " X"]:
     """x_after ⊖ x_before, in tangent coordinates."""
     positions = np.empty(model.nv)
     mujoco.mj_differentiatePos(model, positions, 1.0, before.qpos, after.qpos)
@@ -127,11 +135,9 @@ def unclamp_controls(model: mujoco.MjModel) -> None:
 
 
 def linearise(copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]) -> Linearisation:
-    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation.
-
-    MuJoCo's functions run side by side; what is written in Python, such as rewards, takes turns.
-    """
-    readings = ReadingDerivatives(*_along(copies, lambda copy, t: _readings_at(copy, at[t]), len(at)))
+    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation."""
+    # Rewards and observations are written in Python, of which only one thread runs at a time; more of them would only wait for each other.
+    readings = ReadingDerivatives(*_along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at)))
     steps = StepDerivatives(*_along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls)))
     after = ReadingDerivatives(*(slopes[1:] for slopes in readings))
     by_state = after.by_state @ steps.state_by_state + after.by_sensors @ steps.sensors_by_state
@@ -211,17 +217,17 @@ def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> F
     """The same for the integrator that ``mjd_transitionFD`` refuses."""
     at, states = snapshot(model, data), state_size(model)
 
-    def after(change: Float[np.ndarray, " N"]) -> mujoco.MjData:
-        end = mujoco.MjData(model)
-        place(model, end, at)
-        displace(model, end, change[:states])
-        end.ctrl += change[states:]
-        mujoco.mj_step(model, end)
-        return end
+    def after(change: Float[np.ndarray, " N"]) -> tuple[Place, Float[np.ndarray, " M"]]:
+        place(model, data, at)
+        displace(model, data, change[:states])
+        data.ctrl += change[states:]
+        mujoco.mj_step(model, data)
+        return Place(data.qpos.copy(), data.qvel.copy(), data.act.copy()), data.sensordata.copy()
 
-    nominal, changes = after(np.zeros(states + model.nu)), step * np.eye(states + model.nu)
-    ends = [after(change) for change in changes]
-    return np.stack([np.append(difference(model, nominal, end), end.sensordata - nominal.sensordata) for end in ends], axis=1) / step
+    here, shown = after(np.zeros(states + model.nu))
+    ends = [after(change) for change in step * np.eye(states + model.nu)]
+    place(model, data, at)
+    return np.stack([np.append(difference(model, here, end), sensors - shown) for end, sensors in ends], axis=1) / step
 
 
 def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
