@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import functools
-import html
 import importlib.metadata
 import json
 import pathlib
@@ -15,7 +14,9 @@ import numpy as np
 from costate._files import explained_errors, write_atomically
 from costate.config import config_hash, to_json
 from costate.experiments import figures
+from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
 from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, read_collection, window_of
+from costate.experiments.markup import table, text
 from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
 from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
 
@@ -74,6 +75,9 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
         note = "1 − cos(h, λ̂) in training. Baselines do not train with this loss but measure it."
         sections.append(Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss"))
+    if aligned(collection):
+        note = "What `costate align` found: points are runs, bars their means. A probe is judged on episodes that it was not fitted to."
+        sections.append(Section("Memory against true co-states", note, alignment_figure(collection), "alignment", alignment_table(collection)))
     sections += _evaluation_sections(collection, measure)
     if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
         note = "Share of runs whose final score is above τ, averaged over tasks, with pointwise 95 % bootstrap bands."
@@ -171,12 +175,12 @@ def page(collection: Collection, measure: Measure, sections: Sequence[Section]) 
     finished = sum(entry.finished for entry in collection.entries)
     steps, hours = sum(entry.env_steps for entry in collection.entries), sum(entry.hours for entry in collection.entries)
     facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {hours:,.1f} hours of training"
-    contents = "".join(f'<li><a href="#s{i}">{_text(section.title)}</a></li>' for i, section in enumerate(sections))
+    contents = "".join(f'<li><a href="#s{i}">{text(section.title)}</a></li>' for i, section in enumerate(sections))
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{_text(collection.name)} · costate report</title><style>{STYLE}</style></head><body><main>'
-        f"<header><h1>{_text(collection.name)}</h1><p>{_text(collection.description)}</p><p class=facts>{facts}</p></header>"
+        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · costate report</title><style>{STYLE}</style></head><body><main>'
+        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p><p class=facts>{facts}</p></header>"
         f"{_broken(collection)}{_unfinished(collection)}<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
         f"<section id=runs><h2>Every run</h2>{_runs(collection, measure)}</section>"
         f"<footer>costate {importlib.metadata.version('costate')}</footer></main></body></html>"
@@ -202,8 +206,8 @@ def _section(index: int, section: Section) -> str:
     picture = ""
     if section.figure is not None:
         data = base64.b64encode(section.svg.encode()).decode()
-        picture = f'<img alt="{_text(section.title)}" src="data:image/svg+xml;base64,{data}">'
-    return f"<section id=s{index}><h2>{_text(section.title)}</h2><p class=note>{_text(section.note)}</p>{picture}{section.body}</section>"
+        picture = f'<img alt="{text(section.title)}" src="data:image/svg+xml;base64,{data}">'
+    return f"<section id=s{index}><h2>{text(section.title)}</h2><p class=note>{text(section.note)}</p>{picture}{section.body}</section>"
 
 
 def _task_tables(found: Sequence[Cell]) -> str:
@@ -228,7 +232,7 @@ def _task_tables(found: Sequence[Cell]) -> str:
         "A failed seed ended with an error, or below a tenth of the best run on its task. With fewer than four seeds the interquartile mean is the "
         "mean, and no interval is given: too few runs to say how others would do."
     )
-    return f"{_table(columns, rows, left=2)}<p class=note>{note}</p>"
+    return f"{table(columns, rows, left=2)}<p class=note>{note}</p>"
 
 
 def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
@@ -246,13 +250,13 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
     for better, worse, interval in improvements(scores):
         bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else ""
         pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
-    aggregate = _table(["variant", "interquartile mean of returns", "runs by task"], rows)
+    aggregate = table(["variant", "interquartile mean of returns", "runs by task"], rows)
     note = (
         "<p class=note>Returns are not normalised; those of dm_control's tasks lie between 0 and 1000. A half is a coin toss, and an interval that "
         "contains a half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the "
         "estimate.</p>"
     )
-    return f"{aggregate}<h3>Probability of improvement</h3>{_table(['comparison', 'probability'], pairs)}{note}"
+    return f"{aggregate}<h3>Probability of improvement</h3>{table(['comparison', 'probability'], pairs)}{note}"
 
 
 def _area_table(collection: Collection) -> str:
@@ -266,7 +270,7 @@ def _area_table(collection: Collection) -> str:
                 spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
                 rows.append([task, variant, *(f"{value:.1f}" for value in means), f"{values.mean():.1f}{spread}"])
     columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
-    return _table(columns, rows, left=2) if rows else ""
+    return table(columns, rows, left=2) if rows else ""
 
 
 def _runs(collection: Collection, measure: Measure) -> str:
@@ -275,39 +279,26 @@ def _runs(collection: Collection, measure: Measure) -> str:
         score = measure.score(entry)
         machine = entry.run.read_machine()
         document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
-        detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{_text(json.dumps(document, indent=1))}</pre></details>"
+        detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{text(json.dumps(document, indent=1))}</pre></details>"
         share = entry.env_steps / entry.config.final_steps
         numbers = [f"{entry.env_steps:,}", f"{share:.0%}", f"{score:.1f}" if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
-        rows.append([detail, _text(entry.config.task), _text(entry.variant), str(entry.config.seed), *numbers])
+        rows.append([detail, text(entry.config.task), text(entry.variant), str(entry.config.seed), *numbers])
     columns = ["config and versions", "task", "variant", "seed", "steps", "of budget", "final score", "hours"]
-    return _table(columns, rows, left=3, escaped=True)
+    return table(columns, rows, left=3, escaped=True)
 
 
 def _broken(collection: Collection) -> str:
     if not collection.broken:
         return ""
-    items = "".join(f"<li><code>{_text(name)}</code>: {_text(reason)}</li>" for name, reason in collection.broken)
+    items = "".join(f"<li><code>{text(name)}</code>: {text(reason)}</li>" for name, reason in collection.broken)
     return f"<div class=warn><h2>{len(collection.broken)} not reported or incomplete</h2><ul>{items}</ul></div>"
 
 
 def _unfinished(collection: Collection) -> str:
     failed = [entry for entry in collection.entries if entry.failure is not None and not entry.finished]
-    items = "".join(f"<li>{_text(f'{e.config.task} {e.variant} seed {e.config.seed}')}: {_text(e.failure or '')}</li>" for e in failed)
+    items = "".join(f"<li>{text(f'{e.config.task} {e.variant} seed {e.config.seed}')}: {text(e.failure or '')}</li>" for e in failed)
     errors = f"<div class=warn><h2>{len(failed)} failed</h2><ul>{items}</ul></div>" if failed else ""
     count = sum(not entry.finished for entry in collection.entries) - len(failed)
     which = f"{count} runs have" if count > 1 else "One run has"
     note = f"{which} not used up the budget: drawn in the curves, left out of everything else."
     return errors + (f"<div class=warn><h2>Unfinished</h2><p>{note}</p></div>" if count else "")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, *, escaped: bool = False) -> str:
-    def cell(tag: str, index: int, text: str) -> str:
-        return f"<{tag}{' class=left' if index < left else ''}>{text if escaped and tag == 'td' else _text(text)}</{tag}>"
-
-    head = "".join(cell("th", i, name) for i, name in enumerate(columns))
-    body = "".join(f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _text(value: str) -> str:
-    return html.escape(value)
