@@ -18,7 +18,7 @@ from costate.config import preset
 from costate.control.linearisation import Linearisation
 from costate.cores import read_sequence
 from costate.costate_loss import costate_targets
-from costate.envs.base import TimeStep
+from costate.envs.base import AbstractActuators, TimeStep
 from costate.evaluation import load_state
 from costate.recording import record_episode
 from costate.rollout import RolloutConfig
@@ -157,10 +157,9 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
     np.testing.assert_array_equal(other.stats.mean, episode.controller.stats.mean)
 
 
-@dataclasses.dataclass
-class Robot:
-    batch_size: int = 2
-    action_size: int = 1
+class Robot(AbstractActuators):
+    batch_size = 2
+    action_size = 1
     action_low = np.full(1, -10.0, np.float32)
     action_high = np.full(1, 10.0, np.float32)
 
