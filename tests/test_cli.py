@@ -213,8 +213,6 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"], "GB are free. Use a smaller --replay.capacity"),
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"], "5 streams of a minibatch cannot be split evenly"),
         (["train", "WalkerStand", "--algorithm", "sac", "--readout", "bang-bang"], "Use --readout quadratic, or --algorithm ppo."),
-        (["train", "WalkerStand", "--readout", "bang-off-bang", "--readout.fuel-weight", "0"], "fuel_weight is 0.0"),
-        (["train", "WalkerStand", "--core", "costate-cell", "--core.slowest-decay", "0"], "slowest_decay is 0.0"),
         (["train", "WalkerStand", "--algorithm", "sac", "--preset", "gru"], "The preset gru is one of ppo, but --algorithm is sac."),
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from costate._errors import ConfigError
+from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig
 from costate.policy import PolicyConfig
+from costate.readouts.linear import QuadraticReadoutConfig
 from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.running_stats import RunningStats
 from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update
@@ -21,9 +23,9 @@ CLIP = 10.0
 CONFIG = SACConfig(head_width=5, replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3, costate_memory="both")
 
 
-def state_of(core=GRUConfig(), config: SACConfig = CONFIG) -> SACState:  # noqa: B008  (frozen)
+def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant") -> SACState:  # noqa: B008  (frozen)
     stats = RunningStats(jnp.array([0.1, -0.2, 0.3]), jnp.array([1.5, 0.7, 1.0]), jnp.array(100.0))
-    state = initial_sac_state(config, PolicyConfig(HIDDEN, core), jax.random.key(0), stats, CONTROLS)
+    state = initial_sac_state(config, PolicyConfig(HIDDEN, core, QuadraticReadoutConfig(influence)), jax.random.key(0), stats, CONTROLS)
     # Readouts start near zero and the width of exploration at zero: moved, so that nothing is compared at a special point.
     moved = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), state.networks)
     target = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(jax.random.key(leaf.size + 1), leaf.shape), moved.critic)
@@ -109,11 +111,19 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     return total / count
 
 
-@pytest.mark.parametrize(("core", "critic"), [(GRUConfig(), "recurrent"), (CTRNNConfig(), "recurrent"), (GRUConfig(), "sighted")])
-def test_every_network_gets_the_gradient_of_its_own_losses(core, critic):
+@pytest.mark.parametrize(
+    ("core", "influence", "critic"),
+    [
+        (GRUConfig(), "constant", "recurrent"),
+        (CTRNNConfig(), "constant", "recurrent"),
+        (CostateCellConfig(), "observed", "recurrent"),
+        (GRUConfig(), "constant", "sighted"),
+    ],
+)
+def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic):
     config = dataclasses.replace(CONFIG, critic=critic)
     with jax.enable_x64(True):
-        state, windows = double(state_of(core, config)), double(windows_of(sighted=critic == "sighted"))
+        state, windows = double(state_of(core, config, influence)), double(windows_of(sighted=critic == "sighted"))
         noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS), jnp.float64)
         weight = double(loss_weights(windows.usable, CONFIG.replay.burn_in))
         loss = jax.jit(jax.grad(lambda networks: sac_loss(networks, config, CLIP, state.target, state.observation_stats, windows, weight, noise)[0]))

@@ -11,16 +11,18 @@ import pytest
 import scipy.stats
 
 from costate._errors import ConfigError
+from costate.averages import row_weights
 from costate.config import RunConfig, preset
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, make_batch, take_minibatch, total_loss
+from costate.ppo import PPOConfig, make_batch, mean_entropy, take_minibatch, total_loss
 from costate.readouts import READOUTS, Gibbs
 from costate.readouts.bang_bang import BangBangReadout
 from costate.readouts.bang_off_bang import BangOffBangReadout, BangOffBangReadoutConfig
 from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import empty_stats
+from costate.sharding import Shards
 
 LEVELS = {0.0: (-1.0, 1.0), 0.7: (-1.0, 0.0, 1.0)}
 
@@ -165,6 +167,18 @@ def test_soft_actor_critic_refuses_a_law_that_switches(name):
 def test_a_dead_zone_needs_a_positive_width(weight):
     with pytest.raises(ConfigError, match=r"fuel_weight is .* but it must be a positive number.*bang-bang"):
         BangOffBangReadoutConfig(fuel_weight=weight)
+
+
+@pytest.mark.parametrize("name", ["quadratic", "bang-off-bang"])
+def test_the_shares_of_two_devices_in_the_mean_entropy_add_up(name):
+    """With an entropy that is one number, and with one that depends on the state."""
+    readout = READOUTS[name]().build(jax.random.key(0), 3, 2)
+    hidden, weight = 100.0 * jax.random.normal(jax.random.key(1), (5, 4, 3)), row_weights(jnp.ones((5, 4)).at[2, 1].set(0.0))
+    whole, *parts = (
+        float(mean_entropy(readout.distribution(hidden[:, own], hidden[:, own]), weight[:, own], Shards(count)))
+        for own, count in ((slice(0, 4), 1), (slice(0, 2), 2), (slice(2, 4), 2))
+    )
+    assert sum(parts) == pytest.approx(whole, rel=1e-5)
 
 
 def double(tree):
