@@ -1,5 +1,6 @@
 """Textbook control problems in pure JAX, with the paper's three costs of control and, for the linear ones, a known optimum."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -37,8 +38,10 @@ class AnalyticTask(Task):
     action_size: int = 1
     episode_steps: int = STEPS
     budget: int = BUDGET
-    world: Callable[[], AbstractWorld]
-    """Made when it is needed."""
+
+    @abc.abstractmethod
+    def world(self) -> AbstractWorld:
+        """What happens in it."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
         return AnalyticEnv(self.world(), batch_size, seeds)
@@ -48,23 +51,22 @@ class AnalyticTask(Task):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RegulatorTask(Task):
+class WorldTask(AnalyticTask):
+    """A task that is its world."""
+
+    make_world: Callable[[], AbstractWorld]
+
+    def world(self) -> AbstractWorld:
+        return self.make_world()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegulatorTask(AnalyticTask):
     """A task whose best controller is known, because everything in it is linear, quadratic or Gaussian."""
 
-    engine: ClassVar[str] = "jax"
-    action_size: int = 1
-    episode_steps: int = STEPS
-    budget: int = BUDGET
     problem: Callable[[], Regulator]
-    """Made when it is needed."""
 
-    def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
-        return AnalyticEnv(self._world(), batch_size, seeds)
-
-    def stage(self, seed: int) -> WorldStage:
-        return WorldStage(self._world(), seed)
-
-    def _world(self) -> LinearQuadraticWorld:
+    def world(self) -> AbstractWorld:
         return LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT, ("position", "velocity"))
 
     def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:
@@ -123,13 +125,13 @@ def _regulator(name: str, layout: Layout, problem: Callable[[], Regulator]) -> N
     TASKS.add(name, RegulatorTask(name=name, observation=layout, control_timestep=TIMESTEP, problem=problem))
 
 
-def _analytic(name: str, layout: Layout, timestep: float, world: Callable[[], AbstractWorld]) -> None:
-    TASKS.add(name, AnalyticTask(name=name, observation=layout, control_timestep=timestep, world=world))
+def _world(name: str, layout: Layout, timestep: float, make_world: Callable[[], AbstractWorld]) -> None:
+    TASKS.add(name, WorldTask(name=name, observation=layout, control_timestep=timestep, make_world=make_world))
 
 
 _regulator("LQR", _WHOLE, lqr)
 _regulator("LQG", _POSITION, lqg)
 _regulator("DoubleIntegratorEnergy", _WHOLE, energy)
-_analytic("DoubleIntegratorTime", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FreeControl()))
-_analytic("DoubleIntegratorFuel", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FuelCost()))
-_analytic("TorquePendulum", (("orientation", 2), ("velocity", 1)), torque_pendulum.TIMESTEP, TorquePendulumWorld)
+_world("DoubleIntegratorTime", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FreeControl()))
+_world("DoubleIntegratorFuel", _WHOLE, double_integrator.TIMESTEP, lambda: ReachRestWorld(FuelCost()))
+_world("TorquePendulum", (("orientation", 2), ("velocity", 1)), torque_pendulum.TIMESTEP, TorquePendulumWorld)
