@@ -185,6 +185,13 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, m
         dataclasses.replace(base, **changes)
 
 
+def test_a_critic_without_memory_is_not_given_to_a_task_that_needs_one():
+    assert preset("nc-sac-gru", "LQR").sac.critic == "sighted"
+    assert preset("nc-sac-gru", "LQG").sac.critic == "recurrent"
+    with pytest.raises(ConfigError, match="what LQG shows without blackouts does not determine its state either"):
+        dataclasses.replace(preset("nc-sac-gru", "LQG"), sac=SACConfig(critic="sighted"))
+
+
 def test_a_run_that_would_never_learn_is_refused():
     with pytest.raises(ConfigError, match="Learning would start after 4 iterations of random controls"):
         dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), steps=5000)

@@ -65,6 +65,11 @@ class RunConfig:
             check_divisible(self.rollout, self.ppo)
         else:
             check_sac(self.rollout, self.sac, self.iterations)
+            if self.sac.critic == "sighted" and not TASKS[self.task].observes_state:
+                raise ConfigError(
+                    f"The critic is sighted and has no memory, but what {self.task} shows without blackouts does not determine its state either. Use "
+                    f"--critic recurrent."
+                )
             readout = self.policy.readout
             if readout.off_policy_obstacle:
                 fitting = " or ".join(name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle)
@@ -244,6 +249,12 @@ def variant_name(config: RunConfig) -> str:
 OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91)
 
 
+def _off_policy(task: str, policy: PolicyConfig, sac: SACConfig) -> RunConfig:
+    """Soft actor-critic; with a critic that remembers where what it would see is not the state."""
+    fitting = sac if TASKS[task].observes_state else dataclasses.replace(sac, critic="recurrent")
+    return RunConfig(task, policy=policy, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=fitting)
+
+
 def preset(name: str, task: str) -> RunConfig:
     """The paper's four variants, the choices in which the authors' released code departs from its text, the policy class of Definition 3.2 written
     out, and the four variants off-policy.
@@ -269,11 +280,11 @@ def preset(name: str, task: str) -> RunConfig:
         case "ncp":
             return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
         case "sac-gru":
-            return RunConfig(task, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=SACConfig(costate_coef=0.0))
+            return _off_policy(task, PolicyConfig(), SACConfig(costate_coef=0.0))
         case "nc-sac-gru":
-            return RunConfig(task, rollout=OFF_POLICY_ROLLOUT, algorithm="sac")
+            return _off_policy(task, PolicyConfig(), SACConfig())
         case "sac-ctrnn":
-            return RunConfig(task, policy=leaky, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=SACConfig(costate_coef=0.0))
+            return _off_policy(task, leaky, SACConfig(costate_coef=0.0))
         case "nc-sac-ctrnn":
-            return RunConfig(task, policy=leaky, rollout=OFF_POLICY_ROLLOUT, algorithm="sac")
+            return _off_policy(task, leaky, SACConfig())
     raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

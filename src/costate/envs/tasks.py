@@ -56,6 +56,8 @@ class Task(abc.ABC):
     budget: int = PAPER_STEPS
     """Environment steps of training: the paper's where the paper trains the task."""
     in_paper: bool = False
+    observes_state: bool = True
+    """Whether working sensors show all that matters for what comes next."""
 
     @property
     def observation_size(self) -> int:

@@ -122,7 +122,8 @@ _POSITION: Layout = (("position", 1), ("signal", 1))
 
 
 def _regulator(name: str, layout: Layout, problem: Callable[[], Regulator]) -> None:
-    TASKS.add(name, RegulatorTask(name=name, observation=layout, control_timestep=TIMESTEP, problem=problem))
+    whole = layout is _WHOLE
+    TASKS.add(name, RegulatorTask(name=name, observation=layout, control_timestep=TIMESTEP, observes_state=whole, problem=problem))
 
 
 def _world(name: str, layout: Layout, timestep: float, make_world: Callable[[], AbstractWorld]) -> None:
