@@ -12,10 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-from costate.control.problem import ControlProblem
-
-State = Float[Array, " X"]
-Control = Float[Array, " U"]
+from costate.control.problem import Control, ControlProblem, State
 
 
 class SampledProblem(eqx.Module):
@@ -34,8 +31,8 @@ class SampledProblem(eqx.Module):
 def sampled(problem: ControlProblem, step: Float[Array, ""]) -> SampledProblem:
     """The problem with controls held constant over steps; both motion and cost are integrated by the classical Runge-Kutta rule."""
     return SampledProblem(
-        lambda state, control: _runge_kutta_step(problem, state, control, step)[0],
-        lambda state, control: _runge_kutta_step(problem, state, control, step)[1],
+        lambda state, control: runge_kutta_step(problem, state, control, step)[0],
+        lambda state, control: runge_kutta_step(problem, state, control, step)[1],
         problem.terminal_cost,
     )
 
@@ -71,7 +68,7 @@ def control_gradients(problem: SampledProblem, initial_state: State, controls: F
     """∂J/∂u_t = γᵗ (∂ℓ/∂u_t + γ B_tᵀ λ_{t+1}): the slope of the Hamiltonian in the control, discounted."""
     states, costates = rollout(problem, initial_state, controls), rollout_costates(problem, initial_state, controls)
     influences = jax.vmap(jax.jacobian(problem.transition, argnums=1))(states[:-1], controls)
-    direct = jax.vmap(jax.grad(problem.stage_cost, argnums=1))(states[:-1], controls)
+    direct: Float[Array, "T U"] = jax.vmap(jax.grad(problem.stage_cost, argnums=1))(states[:-1], controls)
     slopes = direct + problem.discount * jnp.einsum("txu,tx->tu", influences, costates[1:])
     return slopes * (problem.discount ** jnp.arange(len(controls), dtype=slopes.dtype))[:, None]
 
@@ -94,10 +91,12 @@ def costate_recursion(
     return jax.lax.scan(retreat, final, (jacobians, cost_gradients), reverse=True)[1]
 
 
-def _runge_kutta_step(problem: ControlProblem, state: State, control: Control, step: Float[Array, ""]) -> tuple[State, Float[Array, ""]]:
+def runge_kutta_step(problem: ControlProblem, state: State, control: Control, step: Float[Array, ""]) -> tuple[State, Float[Array, ""]]:
     """Where a constant control leads within one step, and what it costs."""
 
-    def stage(slope: tuple[State, Float[Array, ""]], fraction: Float[Array, ""]) -> tuple[tuple[State, Float[Array, ""]], tuple[State, Float[Array, ""]]]:
+    def stage(
+        slope: tuple[State, Float[Array, ""]], fraction: Float[Array, ""]
+    ) -> tuple[tuple[State, Float[Array, ""]], tuple[State, Float[Array, ""]]]:
         here = state + fraction * step * slope[0]
         found = problem.velocity(here, control), problem.running_cost(here, control)
         return found, found

@@ -75,7 +75,8 @@ class SwitchedArcs(AbstractArcs):
 
 def slopes(problem: ControlProblem, points: Float[Array, "N 2 X"]) -> Float[Array, "N U"]:
     """s = gᵀλ = −σ at many points."""
-    return jax.vmap(lambda point: problem.influence(point[0]).T @ point[1])(points)
+    influences: Float[Array, "N X U"] = jax.vmap(problem.influence)(points[:, 0])
+    return jnp.einsum("nxu,nx->nu", influences, points[:, 1])
 
 
 def rates(problem: ControlProblem, arcs: AbstractArcs, points: Points, durations: Float[Array, " K"]) -> Points:
@@ -101,8 +102,10 @@ def conditions(problem: ControlProblem, arcs: AbstractArcs, starts: Points, ends
 
 def end_condition(problem: ControlProblem, final: Float[Array, "2 X"]) -> Float[Array, " X"]:
     """x(t_f) − x_f where the final state is given, else transversality, λ(t_f) − ∇Φ(x(t_f))."""
-    state, costate = final
-    return costate - jax.grad(problem.terminal_cost)(state) if problem.final_state is None else state - problem.final_state
+    if problem.final_state is not None:
+        return final[0] - problem.final_state
+    slope: Float[Array, " X"] = jax.grad(problem.terminal_cost)(final[0])
+    return final[1] - slope
 
 
 def final_hamiltonian(problem: ControlProblem, arcs: AbstractArcs, ends: Points) -> Float[Array, ""]:

@@ -1,7 +1,6 @@
 """SciPy's collocation solver for the boundary-value problem of :mod:`costate.control.arcs`, with derivatives from JAX."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +10,11 @@ import numpy as np
 import scipy.integrate
 
 from costate._types import Array, Float
-from costate.control.arcs import AbstractArcs, conditions, rates
+from costate.control.arcs import AbstractArcs, Points, conditions, rates
 from costate.control.problem import ControlProblem
 
-# Meshes are padded to one of few sizes, because every size is compiled anew.
-SMALLEST_BATCH = 128
+# Points of a mesh that are computed at once.
+BATCH = 128
 # Where the residual of a collocation polynomial on 0 … 1 is largest: between its points 0, ½ and 1.
 WITNESSES = 0.5 + 0.5 * np.sqrt(3.0 / 7.0) * np.array([-1.0, 1.0])
 
@@ -38,7 +37,7 @@ class Extremal:
         return np.asarray(self.polynomial(progress).T.reshape(len(progress), self.arcs.count, 2, self.problem.state_size))
 
     @property
-    def switching_times(self) -> Float[np.ndarray, " K-1"]:
+    def switching_times(self) -> Float[np.ndarray, " S"]:
         return np.cumsum(self.durations)[:-1]
 
     @property
@@ -47,18 +46,19 @@ class Extremal:
 
 
 def solve_arcs(
-    problem: ControlProblem, arcs: AbstractArcs, mesh: Float[np.ndarray, " M"], guess: Float[np.ndarray, "M K 2 X"], durations: Float[np.ndarray, " K"],
-    tolerance: float, nodes: int,
-) -> Extremal:  # fmt: skip
+    problem: ControlProblem,
+    arcs: AbstractArcs,
+    mesh: Float[np.ndarray, " M"],
+    guess: Float[np.ndarray, "M K 2 X"],
+    durations: Float[np.ndarray, " K"],
+    tolerance: float,
+    nodes: int,
+) -> Extremal:
     """Solve for states, co-states and durations from a guess of them; `Extremal.message` tells how it went, residuals tell how well."""
-    shape = (arcs.count, 2, problem.state_size)
+    equations = _Equations(problem, arcs)
     found = scipy.integrate.solve_bvp(
-        lambda _, y, d: _over_mesh(_rates, problem, arcs, shape, y, d).T,
-        lambda ya, yb, d: np.asarray(_conditions(problem, arcs, *_unflatten(shape, ya, yb), jnp.asarray(d))),
-        mesh, guess.reshape(len(mesh), -1).T, p=durations,
-        fun_jac=lambda _, y, d: _rate_jacobians(problem, arcs, shape, y, d),
-        bc_jac=lambda ya, yb, d: _condition_jacobians(problem, arcs, shape, ya, yb, d),
-        tol=tolerance, max_nodes=nodes, bc_tol=tolerance,
+        equations.rates, equations.conditions, mesh, guess.reshape(len(mesh), -1).T, p=durations, fun_jac=equations.rate_jacobians,
+        bc_jac=equations.condition_jacobians, tol=tolerance, max_nodes=nodes, bc_tol=tolerance,
     )  # fmt: skip
     return Extremal(problem, arcs, found.sol, found.x, found.p, found.message)
 
@@ -67,64 +67,75 @@ def rate_residual(extremal: Extremal) -> float:
     """The largest amount by which the polynomials miss the differential equations, where they miss them most, relative to 1 + |rate|."""
     steps = np.diff(extremal.mesh)
     witnesses = (extremal.mesh[:-1, None] + steps[:, None] * WITNESSES[None, :]).ravel()
-    shape = (extremal.arcs.count, 2, extremal.problem.state_size)
-    expected = _over_mesh(_rates, extremal.problem, extremal.arcs, shape, extremal.polynomial(witnesses), extremal.durations).T
+    expected = _Equations(extremal.problem, extremal.arcs).rates(witnesses, extremal.polynomial(witnesses), extremal.durations)
     return float(np.max(np.abs(extremal.polynomial(witnesses, 1) - expected) / (1.0 + np.abs(expected))))
 
 
 def condition_residuals(extremal: Extremal) -> Float[np.ndarray, " N"]:
     """All boundary conditions at the solution, in the order of :func:`costate.control.arcs.conditions`."""
-    starts, ends = extremal.points(np.array([0.0, 1.0]))
-    return np.asarray(_conditions(extremal.problem, extremal.arcs, jnp.asarray(starts), jnp.asarray(ends), jnp.asarray(extremal.durations)))
+    starts, ends = extremal.polynomial(np.array([0.0, 1.0])).T
+    return _Equations(extremal.problem, extremal.arcs).conditions(starts, ends, extremal.durations)
 
 
 @eqx.filter_jit
-def _rates(problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "M K 2 X"], durations: Float[Array, " K"]) -> Float[Array, "M N"]:
-    return jax.vmap(lambda point: rates(problem, arcs, point, durations).ravel())(points)
-
-
-@eqx.filter_jit
-def _rate_jacobian(
+def _rates_and_jacobians(
     problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "M K 2 X"], durations: Float[Array, " K"]
-) -> tuple[Float[Array, "M N N"], Float[Array, "M N K"]]:
-    def jacobian(point: Float[Array, "K 2 X"]) -> tuple[Float[Array, "N N"], Float[Array, "N K"]]:
-        by_point, by_duration = jax.jacfwd(lambda p, d: rates(problem, arcs, p, d).ravel(), argnums=(0, 1))(point, durations)
-        return by_point.reshape(len(by_point), -1), by_duration
+) -> tuple[Float[Array, "M N"], Float[Array, "M N N"], Float[Array, "M N K"]]:
+    # One program for both: the derivatives cost little more to compute, and a second program as much again to compile.
+    def rate(point: Points, durations: Float[Array, " K"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        value = rates(problem, arcs, point, durations).ravel()
+        return value, value
 
-    return jax.vmap(jacobian)(points)
+    def both(point: Points) -> tuple[Float[Array, " N"], Float[Array, "N N"], Float[Array, "N K"]]:
+        (by_point, by_duration), value = jax.jacfwd(rate, argnums=(0, 1), has_aux=True)(point, durations)
+        return value, by_point.reshape(len(value), -1), by_duration
+
+    return jax.vmap(both)(points)
 
 
 @eqx.filter_jit
-def _conditions(problem: ControlProblem, arcs: AbstractArcs, starts: Array, ends: Array, durations: Array) -> Array:
-    return conditions(problem, arcs, starts, ends, durations)
+def _conditions_and_jacobians(
+    problem: ControlProblem, arcs: AbstractArcs, starts: Points, ends: Points, durations: Float[Array, " K"]
+) -> tuple[Float[Array, " N"], tuple[Float[Array, "N Y"], Float[Array, "N Y"], Float[Array, "N K"]]]:
+    def residual(*unknown: Array) -> tuple[Array, Array]:
+        value = conditions(problem, arcs, *unknown)
+        return value, value
+
+    (by_start, by_end, by_duration), value = jax.jacfwd(residual, argnums=(0, 1, 2), has_aux=True)(starts, ends, durations)
+    return value, (by_start.reshape(len(value), -1), by_end.reshape(len(value), -1), by_duration)
 
 
-@eqx.filter_jit
-def _condition_jacobian(problem: ControlProblem, arcs: AbstractArcs, starts: Array, ends: Array, durations: Array) -> tuple[Array, Array, Array]:
-    return jax.jacfwd(lambda *unknown: conditions(problem, arcs, *unknown), argnums=(0, 1, 2))(starts, ends, durations)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Equations:
+    """The four functions that SciPy asks for: time along the last axis, unknowns flat."""
 
+    problem: ControlProblem
+    arcs: AbstractArcs
 
-def _rate_jacobians(problem: ControlProblem, arcs: AbstractArcs, shape: tuple[int, ...], y: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    by_point, by_duration = _over_mesh(_rate_jacobian, problem, arcs, shape, y, d)
-    # Copies, because SciPy adds to what it is given.
-    return np.moveaxis(by_point, 0, -1).copy(), np.moveaxis(by_duration, 0, -1).copy()
+    def rates(self, _: np.ndarray, y: np.ndarray, durations: np.ndarray) -> np.ndarray:
+        return self._over_mesh(y, durations)[0].T
 
+    def rate_jacobians(self, _: np.ndarray, y: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, by_point, by_duration = self._over_mesh(y, durations)
+        return np.moveaxis(by_point, 0, -1).copy(), np.moveaxis(by_duration, 0, -1).copy()
 
-def _condition_jacobians(
-    problem: ControlProblem, arcs: AbstractArcs, shape: tuple[int, ...], ya: np.ndarray, yb: np.ndarray, d: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    by_start, by_end, by_duration = _condition_jacobian(problem, arcs, *_unflatten(shape, ya, yb), jnp.asarray(d))
-    rows = len(by_duration)
-    return np.asarray(by_start).reshape(rows, -1), np.asarray(by_end).reshape(rows, -1), np.asarray(by_duration)
+    def conditions(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> np.ndarray:
+        return np.array(self._at_ends(ya, yb, durations)[0])
 
+    def condition_jacobians(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(np.array(part) for part in self._at_ends(ya, yb, durations)[1])
 
-def _unflatten(shape: tuple[int, ...], *flat: np.ndarray) -> tuple[Array, ...]:
-    return tuple(jnp.asarray(y).reshape(shape) for y in flat)
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return (self.arcs.count, 2, self.problem.state_size)
 
+    def _at_ends(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> tuple[Array, tuple[Array, ...]]:
+        starts, ends = jnp.asarray(ya).reshape(self._shape), jnp.asarray(yb).reshape(self._shape)
+        return _conditions_and_jacobians(self.problem, self.arcs, starts, ends, jnp.asarray(durations))
 
-def _over_mesh(function: Callable[..., Any], problem: ControlProblem, arcs: AbstractArcs, shape: tuple[int, ...], y: np.ndarray, d: np.ndarray) -> Any:
-    """A function of all points of a mesh, computed on a batch of one of few sizes."""
-    count = y.shape[1]
-    size = max(SMALLEST_BATCH, 1 << (count - 1).bit_length())
-    batch = np.pad(y.T, ((0, size - count), (0, 0)), mode="edge").reshape(size, *shape)
-    return jax.tree.map(lambda values: np.asarray(values)[:count], function(problem, arcs, jnp.asarray(batch), jnp.asarray(d)))
+    def _over_mesh(self, y: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In batches of one size, so that meshes of all sizes share one compiled program."""
+        count = y.shape[1]
+        padded = np.pad(y.T, ((0, -count % BATCH), (0, 0)), mode="edge").reshape(-1, BATCH, *self._shape)
+        parts = [_rates_and_jacobians(self.problem, self.arcs, jnp.asarray(batch), jnp.asarray(durations)) for batch in padded]
+        return tuple(np.concatenate([np.asarray(value) for value in values])[:count] for values in zip(*parts, strict=True))

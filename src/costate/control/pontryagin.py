@@ -15,6 +15,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.interpolate import CubicSpline
+from threadpoolctl import threadpool_limits
 
 from costate._types import Float
 from costate.control.arcs import WholeArc
@@ -39,45 +41,52 @@ REACHED = 1e-2
 
 def solve(problem: ControlProblem) -> Solution:
     """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
-    with jax.enable_x64(True):
+    # Matrices here have a few dozen rows: several threads for each gain nothing, and on a busy machine they wait for each other most of the time.
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem)
-        best = None
-        for solution in _attempts(double):
-            best = solution if best is None or _severity(solution) < _severity(best) else best
-            if best.converged:
-                return best
-        assert best is not None
-        return dataclasses.replace(best, message=best.message + _explanation(double))
+        laws = _smooth_versions(double)
+        guess = transcribe(laws[0])
+        reason = _infeasibility(double) if guess.miss > REACHED else ""
+        tried = []
+        for solution in () if reason else _attempts(double, laws, guess):
+            if solution.converged:
+                return solution
+            tried.append(solution)
+        best = min([*tried, as_solution(_unsolved(double, guess))], key=_severity)
+        return dataclasses.replace(best, message=best.message + reason)
 
 
-def _attempts(problem: ControlProblem) -> Iterator[Solution]:
-    """Solutions with less and less smoothing, each from the one before."""
+def _smooth_versions(problem: ControlProblem) -> list[ControlProblem]:
+    """Problems whose control law is continuous, nearer and nearer to the given one."""
     cost = problem.control_cost
-    amounts = SMOOTHING if isinstance(cost, AbstractSwitchingCost) else (None,)
-    rough = None
-    for amount in amounts:
-        smooth = problem
-        if amount is not None and isinstance(cost, AbstractSwitchingCost):
-            smooth = dataclasses.replace(problem, control_cost=cost.smoothed(jnp.asarray(amount), problem.limit))
-        rough = _from_guess(smooth, transcribe(smooth)) if rough is None else _from_extremal(smooth, rough)
-        yield from _refined(problem, rough)
+    if not isinstance(cost, AbstractSwitchingCost):
+        return [problem]
+    return [dataclasses.replace(problem, control_cost=cost.smoothed(jnp.asarray(amount), problem.limit)) for amount in SMOOTHING]
 
 
-def _from_guess(problem: ControlProblem, guess: Guess) -> Extremal:
+def _attempts(problem: ControlProblem, laws: list[ControlProblem], guess: Guess) -> Iterator[Solution]:
+    """From the guess at once, where it is one for this very problem; then through the smooth versions, each from the one before."""
+    if laws[0] is problem:
+        yield from _refined(problem, np.linspace(0.0, guess.final_time, len(guess.states)), guess.points[:, 0])
+    extremal = _unsolved(problem, guess)
+    for law in laws:
+        extremal = solve_arcs(law, WholeArc(), extremal.mesh, extremal.points(extremal.mesh), extremal.durations, ROUGH, ROUGH_NODES)
+        if not (np.isfinite(extremal.points(extremal.mesh)).all() and (extremal.durations > 0.0).all()):
+            return
+        yield from _refined(problem, *_sampled(extremal))
+
+
+def _unsolved(problem: ControlProblem, guess: Guess) -> Extremal:
+    """The guess itself, as one arc."""
     mesh = np.linspace(0.0, 1.0, len(guess.states))
-    return solve_arcs(problem, WholeArc(), mesh, guess.points, np.array([guess.final_time]), ROUGH, ROUGH_NODES)
+    flat = guess.points.reshape(len(mesh), -1).T
+    return Extremal(problem, WholeArc(), CubicSpline(mesh, flat, axis=1), mesh, np.array([guess.final_time]), "it was not started")
 
 
-def _from_extremal(problem: ControlProblem, earlier: Extremal) -> Extremal:
-    return solve_arcs(problem, WholeArc(), earlier.mesh, earlier.points(earlier.mesh), earlier.durations, ROUGH, ROUGH_NODES)
-
-
-def _refined(problem: ControlProblem, rough: Extremal) -> Iterator[Solution]:
-    """Accurate solutions on the arcs that the one before implies, until they imply themselves."""
-    extremal = rough
+def _refined(problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]) -> Iterator[Solution]:
+    """Accurate solutions on the arcs that the trajectory before implies, until they imply themselves."""
     structure = None
     for _ in range(REVISIONS):
-        times, points = _sampled(extremal)
         arcs, durations = split_at_kinks(problem, times, points)
         found = (arcs.components.tolist(), arcs.levels.tolist(), arcs.gains.tolist())
         if found == structure:
@@ -88,6 +97,7 @@ def _refined(problem: ControlProblem, rough: Extremal) -> Iterator[Solution]:
         if not (np.isfinite(extremal.durations).all() and (extremal.durations > 0.0).all()):
             return
         yield as_solution(extremal)
+        times, points = _sampled(extremal)
 
 
 def _sampled(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"]]:
@@ -116,8 +126,8 @@ def _severity(solution: Solution) -> float:
     return worst if np.isfinite(worst) else np.inf
 
 
-def _explanation(problem: ControlProblem) -> str:
-    """Why there may be no solution: a final state that cannot be reached in time."""
+def _infeasibility(problem: ControlProblem) -> str:
+    """Why there is no solution, if the reason is a final state that cannot be reached in time."""
     if problem.final_state is None or problem.horizon is None or not np.isfinite(problem.limit).all():
         return ""
     miss = closest_approach(problem, problem.final_state)

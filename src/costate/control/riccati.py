@@ -18,7 +18,7 @@ import scipy.linalg
 from costate._errors import ConfigError
 from costate._types import Float
 from costate.control.costs import QuadraticCost, require_positive_definite
-from costate.control.problem import ControlProblem
+from costate.control.problem import ControlProblem, QuadraticForm
 from costate.control.systems import LinearSystem
 
 Matrix = Float[np.ndarray, "X X"]
@@ -55,7 +55,7 @@ class LinearQuadratic:
 
 def costate(weight: Matrix, state: Float[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
     """λ = ∇(xᵀPx) = 2Px."""
-    return 2.0 * weight @ state
+    return np.asarray(2.0 * weight @ state)
 
 
 def continuous_gain(problem: LinearQuadratic, weight: Matrix) -> Float[np.ndarray, "U X"]:
@@ -88,7 +88,8 @@ def continuous_weights(problem: LinearQuadratic, times: Float[np.ndarray, " T"])
 
     def rate(_: float, flat: np.ndarray) -> np.ndarray:
         weight = flat.reshape(shape)
-        return (-problem.q - problem.a.T @ weight - weight @ problem.a + weight @ problem.b @ continuous_gain(problem, weight)).ravel()
+        grown = problem.q + problem.a.T @ weight + weight @ problem.a
+        return np.ravel(weight @ problem.b @ continuous_gain(problem, weight) - grown)
 
     found = scipy.integrate.solve_ivp(
         rate, (times[-1], times[0]), problem.final_weight.ravel(), method="DOP853", t_eval=times[::-1], rtol=ACCURACY, atol=ACCURACY
@@ -111,9 +112,9 @@ def as_control_problem(problem: LinearQuadratic, name: str, initial_state: Float
     """The continuous problem in the general form, for solvers that do not know that it is linear."""
     with jax.enable_x64(True):
         system = LinearSystem(jnp.asarray(problem.a), jnp.asarray(problem.b))
-        q, final = jnp.asarray(problem.q), jnp.asarray(problem.final_weight)
+        state_cost, terminal_cost = QuadraticForm(jnp.asarray(problem.q)), QuadraticForm(jnp.asarray(problem.final_weight))
         return ControlProblem(
-            name, system.drift, system.influence, lambda x: x @ q @ x, QuadraticCost(jnp.asarray(problem.r)), lambda x: x @ final @ x,
+            name, system.drift, system.influence, state_cost, QuadraticCost(jnp.asarray(problem.r)), terminal_cost,
             jnp.asarray(initial_state), jnp.full(problem.b.shape[1], jnp.inf), horizon,
         )  # fmt: skip
 
@@ -146,4 +147,4 @@ def _solve_stationary(solver: Callable[..., Matrix], problem: LinearQuadratic) -
 
 
 def _symmetric(matrix: Matrix) -> Matrix:
-    return 0.5 * (matrix + matrix.T)
+    return np.asarray(0.5 * (matrix + matrix.T))

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import roots_legendre
 
 from costate._types import Array, Float
-from costate.control.arcs import slopes
+from costate.control.arcs import AbstractArcs, slopes
 from costate.control.boundary_value import Extremal, condition_residuals, rate_residual
 from costate.control.problem import ControlProblem, hamiltonian
 
@@ -54,13 +54,15 @@ class Solution:
     controls: Float[np.ndarray, "T U"]
     slopes: Float[np.ndarray, "T U"]
     """s = gᵀλ; the switching function of Appendix C is σ = −s."""
+    kinks: Float[np.ndarray, "L U"]
+    """The slopes at which the control law changes its piece; infinite where it does not."""
     hamiltonians: Float[np.ndarray, " T"]
     cost: float
     switching_times: Float[np.ndarray, " K"]
     """When the control law changes its piece: a jump of a bang-bang control, or a limit that is reached or left."""
     residuals: Residuals
     converged: bool
-    """Whether every residual is within `TOLERANCES`. Then all necessary conditions hold; for problems that are not convex the minimum may be local."""
+    """Whether every residual is within `TOLERANCES`: all necessary conditions hold. Where the problem is not convex, the minimum may be local."""
     message: str
 
     @property
@@ -72,15 +74,13 @@ def as_solution(extremal: Extremal) -> Solution:
     """The solver's polynomials as rows, cost and residuals."""
     problem = extremal.problem
     times, points, controls = _rows(extremal)
-    values = np.asarray(_hamiltonians(problem, jnp.asarray(points), jnp.asarray(controls)))
-    residuals = _residuals(extremal, points, controls, values)
+    witness = examine(problem, points, controls)
+    residuals = _residuals(extremal, witness)
     failed = [name for name, value, allowed in zip(Residuals._fields, residuals, TOLERANCES, strict=True) if not value <= allowed]
-    if not (extremal.durations > 0.0).all():
-        failed.append("order of switches")
     message = f"not converged: {', '.join(failed)} (the boundary-value solver said: {extremal.message})" if failed else "converged"
     return Solution(
-        name=problem.name, times=times, states=points[:, 0], costates=points[:, 1], controls=controls,
-        slopes=np.asarray(slopes(problem, jnp.asarray(points))), hamiltonians=values, cost=_cost(extremal),
+        name=problem.name, times=times, states=points[:, 0], costates=points[:, 1], controls=controls, slopes=witness.slopes,
+        kinks=np.asarray(problem.control_cost.kinks(problem.limit)), hamiltonians=witness.hamiltonians, cost=_cost(extremal),
         switching_times=extremal.switching_times, residuals=residuals, converged=not failed, message=message,
     )  # fmt: skip
 
@@ -92,25 +92,53 @@ def _rows(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray
     times, points, controls = [], [], []
     for arc, (start, duration, share) in enumerate(zip(starts, extremal.durations, shares, strict=True)):
         progress = np.linspace(0.0, 1.0, max(ROWS_OF_AN_ARC, round(ROWS * share)))
-        everywhere = extremal.points(progress)
+        # All arcs at as many points as the longest could have, so that one compiled program serves each of them.
+        everywhere = extremal.points(np.pad(progress, (0, ROWS - len(progress)), mode="edge"))
         times.append(start + duration * progress)
-        points.append(everywhere[:, arc])
-        controls.append(np.asarray(_controls(extremal, everywhere))[:, arc])
+        points.append(everywhere[: len(progress), arc])
+        controls.append(np.asarray(_controls(extremal.problem, extremal.arcs, jnp.asarray(everywhere)))[: len(progress), arc])
     return np.concatenate(times), np.concatenate(points), np.concatenate(controls)
 
 
-def _controls(extremal: Extremal, points: Float[np.ndarray, "N K 2 X"]) -> Float[Array, "N K U"]:
-    return jax.vmap(lambda point: extremal.arcs.controls(extremal.problem, point))(jnp.asarray(points))
+class Witness(NamedTuple):
+    """What is seen of the Hamiltonian at points of a trajectory."""
+
+    hamiltonians: Float[np.ndarray, " T"]
+    slopes: Float[np.ndarray, "T U"]
+    improvements: Float[np.ndarray, " T"]
+    """How much smaller the Hamiltonian would be if one component of the control had another value on a grid within its limits; at least 0."""
+
+
+def examine(problem: ControlProblem, points: Float[np.ndarray, "T 2 X"], controls: Float[np.ndarray, "T U"]) -> Witness:
+    """The Hamiltonian at states, co-states and controls, and beside these controls."""
+    reach = np.where(np.isfinite(problem.limit), problem.limit, 2.0 * np.abs(controls).max(axis=0) + 1.0)
+    padding = -len(points) % ROWS
+    rows, held = (jnp.asarray(np.concatenate([values, np.repeat(values[-1:], padding, axis=0)])) for values in (points, controls))
+    return Witness(*(np.asarray(part)[: len(points)] for part in _examine(problem, rows, held, jnp.asarray(np.linspace(-reach, reach, GRID)))))
 
 
 @eqx.filter_jit
-def _hamiltonians(problem: ControlProblem, points: Float[Array, "T 2 X"], controls: Float[Array, "T U"]) -> Float[Array, " T"]:
-    return jax.vmap(lambda point, control: hamiltonian(problem, point[0], point[1], control))(points, controls)
+def _examine(
+    problem: ControlProblem, points: Float[Array, "T 2 X"], controls: Float[Array, "T U"], grid: Float[Array, "G U"]
+) -> tuple[Float[Array, " T"], Float[Array, "T U"], Float[Array, " T"]]:
+    def improvement(point: Float[Array, "2 X"], control: Float[Array, " U"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        candidates = jnp.where(jnp.eye(len(control), dtype=bool)[None], grid[:, :, None], control[None, None])
+        value = hamiltonian(problem, point[0], point[1], control)
+        others = jax.vmap(lambda other: hamiltonian(problem, point[0], point[1], other))(candidates.reshape(-1, len(control)))
+        return value, jnp.maximum(value - jnp.min(others), 0.0)
+
+    hamiltonians, improvements = jax.vmap(improvement)(points, controls)
+    return hamiltonians, slopes(problem, points), improvements
 
 
-def _residuals(extremal: Extremal, points: np.ndarray, controls: np.ndarray, values: np.ndarray) -> Residuals:
+@eqx.filter_jit
+def _controls(problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]) -> Float[Array, "N K U"]:
+    return jax.vmap(lambda point: arcs.controls(problem, point))(points)
+
+
+def _residuals(extremal: Extremal, witness: Witness) -> Residuals:
     problem, count = extremal.problem, extremal.arcs.count
-    size, scale = problem.state_size, 1.0 + float(np.abs(values).max())
+    size, scale = problem.state_size, 1.0 + float(np.abs(witness.hamiltonians).max())
     conditions = np.abs(condition_residuals(extremal))
     start, switching, end, timing = np.split(conditions, np.cumsum([size + 2 * size * (count - 1), count - 1, size]))
     fixed_end, fixed_time = problem.final_state is not None, problem.horizon is not None
@@ -121,8 +149,8 @@ def _residuals(extremal: Extremal, points: np.ndarray, controls: np.ndarray, val
         boundary=_largest(*boundary),
         transversality=_largest(*transversality),
         switching=_largest(switching),
-        minimisation=largest_improvement(problem, points, controls) / scale,
-        hamiltonian_drift=float(np.ptp(values)) / scale,
+        minimisation=float(witness.improvements.max()) / scale,
+        hamiltonian_drift=float(np.ptp(witness.hamiltonians)) / scale,
     )
 
 
@@ -130,35 +158,15 @@ def _largest(*parts: np.ndarray) -> float:
     return float(np.max(np.concatenate([np.zeros(1), *parts])))
 
 
-def largest_improvement(problem: ControlProblem, points: Float[np.ndarray, "T 2 X"], controls: Float[np.ndarray, "T U"]) -> float:
-    """The most by which changing one component of a control, to any value on a grid within its limits, lowers the Hamiltonian."""
-    reach = np.where(np.isfinite(problem.limit), problem.limit, 2.0 * np.abs(controls).max(axis=0) + 1.0)
-    grid = np.linspace(-reach, reach, GRID)
-    return float(_largest_improvement(problem, jnp.asarray(points), jnp.asarray(controls), jnp.asarray(grid)))
-
-
-@eqx.filter_jit
-def _largest_improvement(
-    problem: ControlProblem, points: Float[Array, "T 2 X"], controls: Float[Array, "T U"], grid: Float[Array, "G U"]
-) -> Float[Array, ""]:
-    def improvement(point: Float[Array, "2 X"], control: Float[Array, " U"]) -> Float[Array, ""]:
-        value = lambda other: hamiltonian(problem, point[0], point[1], other)  # noqa: E731
-        others = jax.vmap(lambda candidate: jax.vmap(value)(jnp.where(jnp.eye(len(control), dtype=bool), candidate[:, None], control[None])))(grid)
-        return value(control) - jnp.min(others)
-
-    return jnp.maximum(jnp.max(jax.vmap(improvement)(points, controls)), 0.0)
-
-
 def _cost(extremal: Extremal) -> float:
     """∫ q + c dt + Φ, by quadrature of the polynomials on every arc."""
     nodes, weights = roots_legendre(NODES)
     progress = ((np.arange(PIECES)[:, None] + 0.5 + 0.5 * nodes[None, :]) / PIECES).ravel()
-    points = extremal.points(progress)
-    running = np.asarray(_running_costs(extremal.problem, jnp.asarray(points), _controls(extremal, points)))
+    running = np.asarray(_running_costs(extremal.problem, extremal.arcs, jnp.asarray(extremal.points(progress))))
     integrals = np.tile(0.5 * weights / PIECES, PIECES) @ running
     return float(integrals @ extremal.durations + extremal.problem.terminal_cost(jnp.asarray(extremal.points(np.ones(1))[0, -1, 0])))
 
 
 @eqx.filter_jit
-def _running_costs(problem: ControlProblem, points: Float[Array, "N K 2 X"], controls: Float[Array, "N K U"]) -> Float[Array, "N K"]:
-    return jax.vmap(jax.vmap(lambda point, control: problem.running_cost(point[0], control)))(points, controls)
+def _running_costs(problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]) -> Float[Array, "N K"]:
+    return jax.vmap(lambda point: jax.vmap(problem.running_cost)(point[:, 0], arcs.controls(problem, point)))(points)

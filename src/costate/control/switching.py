@@ -17,7 +17,7 @@ def split_at_kinks(
     problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]
 ) -> tuple[SwitchedArcs, Float[np.ndarray, " K"]]:
     """The arcs between the times at which a slope crosses a kink of its minimiser, and how long they last."""
-    found = np.asarray(slopes(problem, jnp.asarray(points)))
+    found = np.asarray(_slopes(problem, jnp.asarray(points)))
     crossings = _crossings(times, found, np.asarray(problem.control_cost.kinks(problem.limit)))
     borders = np.concatenate([times[:1], [when for when, _, _ in crossings], times[-1:]])
     middles = 0.5 * (borders[1:] + borders[:-1])
@@ -49,6 +49,11 @@ def _without_slivers(crossings: list[tuple[float, int, float]], start: float, en
         elif start + shortest < crossing[0] < end - shortest:
             kept.append(crossing)
     return kept
+
+
+@eqx.filter_jit
+def _slopes(problem: ControlProblem, points: Float[Array, "T 2 X"]) -> Float[Array, "T U"]:
+    return slopes(problem, points)
 
 
 @eqx.filter_jit
