@@ -21,6 +21,7 @@ COMMANDS = {
     "sweep": "Train variants × tasks × seeds, here or on a Ray cluster.",
     "report": "Draw the figures and tables of a folder of runs, as one page.",
     "tasks": "List the tasks with their sizes and training budgets.",
+    "solve": "Solve a problem of optimal control and draw its co-states.",
     "bench": "Measure the speed of training, and the limit of the machine.",
 }
 

@@ -25,6 +25,18 @@ class AbstractControlCost(eqx.Module):
     def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
         """argmin over |u_i| ≤ limit_i of c(u) + uᵀs; limits may be infinite where the cost itself bounds the control."""
 
+    @abc.abstractmethod
+    def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
+        """The slopes at which the minimiser of each component jumps or bends; between two of them it is linear in the slope."""
+
+
+class AbstractSwitchingCost(AbstractControlCost):
+    """A cost whose minimiser jumps, so that solvers come to it through smooth ones."""
+
+    @abc.abstractmethod
+    def smoothed(self, amount: Float[Array, ""], limit: Float[Array, " U"]) -> AbstractControlCost:
+        """c(u) + amount Σ(u_i / limit_i)², whose minimiser is continuous and tends to that of c as the amount vanishes."""
+
 
 class QuadraticCost(AbstractControlCost):
     """c(u) = uᵀRu with R ≻ 0: u* = −½ R⁻¹ s, smooth in the co-state."""
@@ -41,8 +53,11 @@ class QuadraticCost(AbstractControlCost):
         # Clipping is the minimiser only where components do not interact; `ControlProblem` refuses limits with any other R.
         return jnp.clip(-0.5 * jnp.linalg.solve(self.weight, slope), -limit, limit)
 
+    def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
+        return jnp.outer(jnp.asarray([-2.0, 2.0]), jnp.diag(self.weight) * limit)
 
-class FreeControl(AbstractControlCost):
+
+class FreeControl(AbstractSwitchingCost):
     """c(u) = 0, the cost of time or of the state alone: bang-bang, u* = −sign(s) u_max."""
 
     def value(self, control: Float[Array, " U"]) -> Float[Array, ""]:
@@ -51,8 +66,14 @@ class FreeControl(AbstractControlCost):
     def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
         return jnp.where(slope == 0.0, 0.0, -jnp.sign(slope) * limit)
 
+    def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
+        return jnp.zeros((1, limit.shape[0]), limit.dtype)
 
-class FuelCost(AbstractControlCost):
+    def smoothed(self, amount: Float[Array, ""], limit: Float[Array, " U"]) -> AbstractControlCost:
+        return QuadraticCost(jnp.diag(amount / limit**2))
+
+
+class FuelCost(AbstractSwitchingCost):
     """c(u) = w Σ|u_i|: bang-off-bang, u* = −sign(s) u_max where |s| > w and 0 in the dead zone, where fuel is worth more than what it does."""
 
     weight: float = 1.0
@@ -66,6 +87,30 @@ class FuelCost(AbstractControlCost):
 
     def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
         return jnp.where(jnp.abs(slope) > self.weight, -jnp.sign(slope) * limit, 0.0)
+
+    def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
+        return jnp.outer(self.weight * jnp.asarray([-1.0, 1.0]), jnp.ones_like(limit))
+
+    def smoothed(self, amount: Float[Array, ""], limit: Float[Array, " U"]) -> AbstractControlCost:
+        return ElasticCost(jnp.asarray(self.weight), amount / limit**2)
+
+
+class ElasticCost(AbstractControlCost):
+    """c(u) = w Σ|u_i| + Σ ρ_i u_i², between fuel and energy: a dead zone with continuous edges, u* = −sign(s) max(|s| − w, 0) / 2ρ."""
+
+    weight: Float[Array, ""]
+    quadratic: Float[Array, " U"]
+
+    def value(self, control: Float[Array, " U"]) -> Float[Array, ""]:
+        return self.weight * jnp.abs(control).sum() + self.quadratic @ control**2
+
+    def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
+        excess = jnp.maximum(jnp.abs(slope) - self.weight, 0.0)
+        return jnp.clip(-jnp.sign(slope) * excess / (2.0 * self.quadratic), -limit, limit)
+
+    def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
+        dead, saturated = jnp.full_like(limit, self.weight), self.weight + 2.0 * self.quadratic * limit
+        return jnp.stack([-saturated, -dead, dead, saturated])
 
 
 def require_positive_definite(name: str, matrix: np.ndarray, strictly: bool = True) -> None:

@@ -132,6 +132,15 @@ def _check_limits(problem: ControlProblem, limit: np.ndarray) -> None:
         )
 
 
+class QuadraticForm(eqx.Module):
+    """xᵀWx, as a cost of states."""
+
+    weight: Float[Array, "X X"]
+
+    def __call__(self, state: State) -> Float[Array, ""]:
+        return state @ self.weight.astype(state.dtype) @ state
+
+
 def constant_influence(matrix: Float[Array, "X U"]) -> Callable[[State], Float[Array, "X U"]]:
     """g(x) = B."""
     return lambda state: jnp.asarray(matrix, state.dtype)

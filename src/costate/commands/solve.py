@@ -1,0 +1,95 @@
+"""``costate solve``: problems of optimal control whose solution needs no learning."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from costate._errors import ConfigError
+from costate._files import explained_errors, remove, write_atomically
+from costate.control.catalogue import PROBLEMS
+from costate.control.problem import ControlProblem
+from costate.control.solution import TOLERANCES, Solution
+
+SOLUTION_FILE = "solution.json"
+PICTURE_FILE = "solution.png"
+
+
+@dataclasses.dataclass(frozen=True)
+class SolveArguments:
+    """Solve a problem of optimal control by Pontryagin's minimum principle, and draw state, co-state, control and Hamiltonian over time."""
+
+    problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}.")]
+    horizon: float | None = None
+    """Final time; None for that of the problem."""
+    initial_state: tuple[float, ...] | None = None
+    """Where to start; None for where the problem does."""
+    out: pathlib.Path | None = None
+    """Folder for solution.json and solution.png; None for solutions/PROBLEM."""
+
+
+def run(arguments: list[str]) -> int:
+    """Solve a problem of optimal control."""
+    from costate.control.pontryagin import solve
+    from costate.control_figures import draw_solution
+
+    parsed = tyro.cli(SolveArguments, prog="costate solve", args=arguments)
+    problem = _changed(PROBLEMS[parsed.problem](), parsed)
+    where = parsed.out or pathlib.Path("solutions") / parsed.problem
+    time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
+    print(f"solving {parsed.problem}: {problem.state_size} states, {problem.control_size} controls, {time} → {where}", flush=True)
+    solution = solve(problem)
+    print(table(solution))
+    if not solution.converged:
+        # What an earlier call left there would pass for the answer to this one.
+        for name in (SOLUTION_FILE, PICTURE_FILE):
+            remove(where / name)
+        print(f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.", file=sys.stderr)
+        return 1
+    with explained_errors(where):
+        where.mkdir(parents=True, exist_ok=True)
+    write_atomically(where / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
+    write_atomically(where / PICTURE_FILE, draw_solution(solution))
+    print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
+    return 0
+
+
+def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProblem:
+    """The problem with the horizon and the initial state of the command line."""
+    import jax
+    import jax.numpy as jnp
+
+    if arguments.horizon is not None:
+        if problem.horizon is None:
+            raise ConfigError(f"The final time of {problem.name} is free: the solver finds it. Leave --horizon out.")
+        problem = dataclasses.replace(problem, horizon=arguments.horizon)
+    if arguments.initial_state is not None:
+        if len(arguments.initial_state) != problem.state_size:
+            raise ConfigError(f"--initial-state has {len(arguments.initial_state)} numbers, but {problem.name} has {problem.state_size} states.")
+        with jax.enable_x64(True):
+            problem = dataclasses.replace(problem, initial_state=jnp.asarray(arguments.initial_state, jnp.float64))
+    return problem
+
+
+def table(solution: Solution) -> str:
+    """What was found and how well, one quantity on a line."""
+    switches = ", ".join(f"{when:.7f}" for when in solution.switching_times) or "none"
+    rows = [("converged", "yes" if solution.converged else "no"), ("cost", f"{solution.cost:.9g}"), ("final time", f"{solution.final_time:.9g}")]
+    rows += [("control law changes at", switches)]
+    residuals, allowed = solution.residuals._asdict(), TOLERANCES._asdict()
+    rows += [(f"residual of {name.replace('_', ' ')}", f"{value:9.2e}  (at most {allowed[name]:g})") for name, value in residuals.items()]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def to_json(solution: Solution) -> dict[str, Any]:
+    """Everything as plain numbers; arrays by rows of time."""
+    return {
+        "format": 1, "problem": solution.name, "converged": solution.converged, "cost": solution.cost, "final_time": solution.final_time,
+        "switching_times": solution.switching_times.tolist(), "residuals": solution.residuals._asdict(), "tolerances": TOLERANCES._asdict(),
+        "times": solution.times.tolist(), "states": solution.states.tolist(), "costates": solution.costates.tolist(),
+        "controls": solution.controls.tolist(), "slopes": solution.slopes.tolist(), "hamiltonians": solution.hamiltonians.tolist(),
+    }  # fmt: skip

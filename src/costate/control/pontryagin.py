@@ -1,0 +1,139 @@
+"""Optimal control by Pontryagin's minimum principle: the two-point boundary-value problem of Proposition 3.1, solved and checked.
+
+1. A guess by direct transcription. A cost whose minimiser jumps is first replaced by one whose minimiser is continuous.
+2. The boundary-value problem with that continuous law, roughly.
+3. The pieces of the true law that the slope gᵀλ passes through; between them the law is smooth, and how long each lasts is unknown.
+4. The boundary-value problem on these arcs, accurately, and again if its own slopes tell of other arcs.
+
+With less and less smoothing until every condition holds. What is returned says whether it does.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.interpolate import CubicSpline
+from threadpoolctl import threadpool_limits
+
+from costate._types import Float
+from costate.control.arcs import WholeArc
+from costate.control.boundary_value import Extremal, solve_arcs
+from costate.control.costs import AbstractSwitchingCost
+from costate.control.problem import ControlProblem
+from costate.control.solution import Solution, as_solution
+from costate.control.switching import split_at_kinks
+from costate.control.transcription import Guess, closest_approach, transcribe
+
+# What a control at its limit costs more in the smoothed problems, one after the other.
+SMOOTHING = (1.0, 0.1, 0.01, 0.001)
+ROUGH, ACCURATE = 1e-3, 1e-9
+ROUGH_NODES, ACCURATE_NODES = 4_000, 20_000
+# How often the arcs may turn out to be others than those assumed.
+REVISIONS = 4
+# Points of each arc with which the accurate solver starts, and points at which slopes are looked at.
+MESH, LOOKS = 41, 1001
+# An end farther than this from the final state is not reached; controls held constant for short steps cannot be expected to come nearer.
+REACHED = 1e-2
+
+
+def solve(problem: ControlProblem) -> Solution:
+    """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
+    # Matrices here have a few dozen rows: several threads for each gain nothing, and on a busy machine they wait for each other most of the time.
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem)
+        laws = _smooth_versions(double)
+        guess = transcribe(laws[0])
+        reason = _infeasibility(double) if guess.miss > REACHED else ""
+        tried = []
+        for solution in () if reason else _attempts(double, laws, guess):
+            if solution.converged:
+                return solution
+            tried.append(solution)
+        best = min([*tried, as_solution(_unsolved(double, guess))], key=_severity)
+        return dataclasses.replace(best, message=best.message + reason)
+
+
+def _smooth_versions(problem: ControlProblem) -> list[ControlProblem]:
+    """Problems whose control law is continuous, nearer and nearer to the given one."""
+    cost = problem.control_cost
+    if not isinstance(cost, AbstractSwitchingCost):
+        return [problem]
+    return [dataclasses.replace(problem, control_cost=cost.smoothed(jnp.asarray(amount), problem.limit)) for amount in SMOOTHING]
+
+
+def _attempts(problem: ControlProblem, laws: list[ControlProblem], guess: Guess) -> Iterator[Solution]:
+    """From the guess at once, where it is one for this very problem; then through the smooth versions, each from the one before."""
+    if laws[0] is problem:
+        yield from _refined(problem, np.linspace(0.0, guess.final_time, len(guess.states)), guess.points[:, 0])
+    extremal = _unsolved(problem, guess)
+    for law in laws:
+        extremal = solve_arcs(law, WholeArc(), extremal.mesh, extremal.points(extremal.mesh), extremal.durations, ROUGH, ROUGH_NODES)
+        if not (np.isfinite(extremal.points(extremal.mesh)).all() and (extremal.durations > 0.0).all()):
+            return
+        yield from _refined(problem, *_sampled(extremal))
+
+
+def _unsolved(problem: ControlProblem, guess: Guess) -> Extremal:
+    """The guess itself, as one arc."""
+    mesh = np.linspace(0.0, 1.0, len(guess.states))
+    flat = guess.points.reshape(len(mesh), -1).T
+    return Extremal(problem, WholeArc(), CubicSpline(mesh, flat, axis=1), mesh, np.array([guess.final_time]), "it was not started")
+
+
+def _refined(problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]) -> Iterator[Solution]:
+    """Accurate solutions on the arcs that the trajectory before implies, until they imply themselves."""
+    structure = None
+    for _ in range(REVISIONS):
+        arcs, durations = split_at_kinks(problem, times, points)
+        found = (arcs.components.tolist(), arcs.levels.tolist(), arcs.gains.tolist())
+        if found == structure:
+            return
+        structure = found
+        mesh = np.linspace(0.0, 1.0, MESH)
+        extremal = solve_arcs(problem, arcs, mesh, _on_arcs(times, points, durations, mesh), durations, ACCURATE, ACCURATE_NODES)
+        if not (np.isfinite(extremal.durations).all() and (extremal.durations > 0.0).all()):
+            return
+        yield as_solution(extremal)
+        times, points = _sampled(extremal)
+
+
+def _sampled(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"]]:
+    """States and co-states over increasing time, all arcs in a row."""
+    progress = np.linspace(0.0, 1.0, LOOKS)
+    starts = np.concatenate([[0.0], extremal.switching_times])
+    everywhere = extremal.points(progress)
+    times = [start + duration * progress for start, duration in zip(starts, extremal.durations, strict=True)]
+    kept = slice(0, -1)
+    inner = [(t[kept], everywhere[kept, arc]) for arc, t in enumerate(times)]
+    return np.concatenate([*(t for t, _ in inner), times[-1][-1:]]), np.concatenate([*(p for _, p in inner), everywhere[-1:, -1]])
+
+
+def _on_arcs(
+    times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"], durations: Float[np.ndarray, " K"], mesh: Float[np.ndarray, " M"]
+) -> Float[np.ndarray, "M K 2 X"]:
+    """The same trajectory, cut into arcs."""
+    starts = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
+    when = (starts[None, :] + mesh[:, None] * durations[None, :]).ravel()
+    columns = [np.interp(when, times, column) for column in points.reshape(len(times), -1).T]
+    return np.stack(columns, axis=1).reshape(len(mesh), len(durations), *points.shape[1:])
+
+
+def _severity(solution: Solution) -> float:
+    worst = max(solution.residuals)
+    return worst if np.isfinite(worst) else np.inf
+
+
+def _infeasibility(problem: ControlProblem) -> str:
+    """Why there is no solution, if the reason is a final state that cannot be reached in time."""
+    if problem.final_state is None or problem.horizon is None or not np.isfinite(problem.limit).all():
+        return ""
+    miss = closest_approach(problem, problem.final_state)
+    if miss <= REACHED:
+        return ""
+    return (
+        f". The horizon is infeasible: within {problem.horizon:g} and |u| ≤ {np.asarray(problem.limit).tolist()} the nearest that any control found "
+        f"comes to the final state is {miss:.3g}. Use a longer horizon or larger limits"
+    )

@@ -1,0 +1,49 @@
+"""``costate solve`` as a user would drive it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from costate.cli import main
+
+
+def test_solve_prints_a_table_and_writes_numbers_and_a_picture(tmp_path, capsys):
+    assert main(["solve", "double-integrator-energy", "--horizon", "2", "--initial-state", "-2", "0", "--out", str(tmp_path / "energy")]) == 0
+    output = capsys.readouterr().out
+    lines = output.splitlines()
+    assert lines[0] == f"solving double-integrator-energy: 2 states, 1 controls, horizon 2 → {tmp_path}/energy"
+    assert lines[1].split() == ["converged", "yes"]
+    assert len({len(line) - len(line[line.index("  ") :].lstrip()) for line in lines[1:5]}) == 1, "the table is aligned"
+    assert lines[-1] == f"written: {tmp_path}/energy/solution.json, {tmp_path}/energy/solution.png"
+    found = json.loads((tmp_path / "energy" / "solution.json").read_text())
+    # Distance d in time T costs 12 d² / T³.
+    assert found["cost"] == pytest.approx(12.0 * 4.0 / 8.0)
+    assert found["converged"] is True
+    assert np.array(found["states"]).shape == (len(found["times"]), 2)
+    assert (tmp_path / "energy" / "solution.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_infeasible_horizon_fails_loudly_and_leaves_no_picture(tmp_path, capsys):
+    for name in ("solution.json", "solution.png"):
+        (tmp_path / name).write_text("from an earlier call")
+    assert main(["solve", "double-integrator-fuel", "--horizon", "1.9", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "converged" in captured.out
+    assert "written" not in captured.out
+    assert "The horizon is infeasible" in captured.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pendulm"], "Did you mean pendulum?"),
+        (["double-integrator-time", "--horizon", "3"], "is free"),
+        (["pendulum", "--initial-state", "1"], "has 1 numbers, but pendulum has 2 states"),
+        (["pendulum", "--horizon", "-1"], "horizon is -1.0"),
+    ],
+)
+def test_bad_requests_are_answered(arguments, message, capsys):
+    assert main(["solve", *arguments]) == 1
+    assert message in capsys.readouterr().err
