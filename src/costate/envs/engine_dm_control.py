@@ -3,7 +3,9 @@
 EnvPool, in which policies are trained, shows observations only. docs/adjoint.md says where the two differ.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from costate.envs.stage import AbstractStage, Outcome
 # Nothing is drawn here, and looking for a graphics card takes seconds.
 os.environ.setdefault("MUJOCO_GL", "disable")
 try:
+    import absl.logging
     from dm_control import suite
     from dm_control.rl.control import Environment
 except ImportError as error:  # pragma: no cover
@@ -75,11 +78,23 @@ def load_dm_control(name: str, domain: str, goal: str, seed: int) -> Environment
             f"{name} has no MuJoCo model: dm_control knows no task {goal!r} of a robot {domain!r}. Co-states through MuJoCo exist for the tasks of "
             f"dm_control, such as CartpoleSwingup or WalkerStand."
         )
-    environment = suite.load(domain, goal, task_kwargs={"random": seed, "time_limit": float("inf")})
+    with _errors_only():
+        environment = suite.load(domain, goal, task_kwargs={"random": seed, "time_limit": float("inf")})
     physics = environment.physics
     # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
     physics.__class__ = type(type(physics).__name__, (type(physics),), {"contexts": None})
     return environment
+
+
+@contextlib.contextmanager
+def _errors_only() -> Iterator[None]:
+    """dm_control's models warn of what newer versions of MuJoCo will do with them, with every one that is loaded."""
+    before = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    try:
+        yield
+    finally:
+        absl.logging.set_verbosity(before)
 
 
 def observation_vector(environment: Environment) -> Float[np.ndarray, " O"]:
