@@ -113,7 +113,7 @@ SETTINGS = AlignmentSettings(episodes=3, steps=25, horizon=10, knockout_episodes
 def test_a_run_is_compared_and_written(trained):
     said: list[str] = []
     found = align(trained, SETTINGS, pytest.fail, said.append)
-    assert len(said) == 3
+    assert len(said) == 4
     assert set(found.knockout) == {1, 2, 4, 8, 16, 32, 64}
     files = write_alignment(trained, found)
     assert {file.name for file in files} == {"alignment.json", "over_time.png", "phase.png", "likeness.png", "knockout.png"}
@@ -167,7 +167,7 @@ class Robot(AbstractActuators):
 def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
     _, state = load_state(trained, None, pytest.fail)
     controller = algorithm_for(trained.config).controller(state)
-    erased, robot = forgetful(controller, 3), Robot()
+    erased, robot = forgetful(controller, (3, 2)), Robot()
     rng = np.random.default_rng(0)
     first = np.zeros((8, 2), bool)
     first[0], first[4, 1] = True, True
@@ -175,7 +175,7 @@ def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
     for t in range(8):
         now = TimeStep(jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), jnp.zeros(2), jnp.ones(2), jnp.asarray(first[t]), jnp.zeros(2, bool))
         count = np.where(first[t], 0, count)
-        hidden = np.where((count % 3 == 0)[:, None], 0.0, controller.hidden(plain))
+        hidden = np.where((count % np.array([3, 2]) == 0)[:, None], 0.0, controller.hidden(plain))
         expected, plain = controller.decide(robot, now, controller.with_hidden(plain, jnp.asarray(hidden)))
         control, memory = erased.decide(robot, now, memory)
         np.testing.assert_allclose(control, expected, atol=1e-6)
@@ -200,7 +200,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_periods_that_cannot_work_are_refused(trained):
     _, state = load_state(trained, None, pytest.fail)
     with pytest.raises(ConfigError, match="every 0 steps"):
-        forgetful(algorithm_for(trained.config).controller(state), 0)
+        forgetful(algorithm_for(trained.config).controller(state), (4, 0))
 
 
 def test_a_damaged_result_is_none(tmp_path):

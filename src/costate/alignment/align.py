@@ -4,24 +4,20 @@ import json
 import pathlib
 from collections.abc import Callable
 
-import numpy as np
-
 from costate._files import explained_errors, write_atomically
 from costate.algorithms import algorithm_for
 from costate.alignment.comparison import compare
 from costate.alignment.figures import draw
-from costate.alignment.knockout import forgetful
+from costate.alignment.knockout import NEVER, returns_without_memory
 from costate.alignment.moments import moments_of
 from costate.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
 from costate.envs.sensors import BlackoutConfig
-from costate.evaluation import load_state, play
+from costate.evaluation import load_state
 from costate.recording import record_episode
 from costate.run_directory import Run
 from costate.startup import prepare_jax
 from costate.true_costates import discount_of, true_costates
 
-PERIODS = (1, 2, 4, 8, 16, 32, 64)
-"""Steps between two erasures of the hidden state."""
 # Added to the seed, so that none of these episodes was met in training or evaluation.
 SEED_OFFSET = 2_000_003
 
@@ -44,12 +40,11 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
         moments.append(moments_of(algorithm, state, episode, costates, discount, settings.steps))
         say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
     comparison = compare(moments, settings.seed)
-    knockout, intact = {}, None
+    knockout: dict[int, float] = {}
     if settings.knockout_episodes:
-        played = lambda what: float(np.mean(play(run.config.task, what, sensors, settings.knockout_episodes, settings.seed)))  # noqa: E731
-        intact = played(controller)
-        knockout = {every: played(forgetful(controller, every)) for every in PERIODS}
-    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, intact, moments)
+        say("playing with the memory erased")
+        knockout = returns_without_memory(run.config.task, controller, sensors, settings.knockout_episodes, settings.seed)
+    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, knockout.pop(NEVER, None), moments)
 
 
 def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:

@@ -1,21 +1,29 @@
 """What memory is worth: the same policy with its hidden state erased every so many steps."""
 
-import equinox as eqx
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 
 from costate._errors import ConfigError
-from costate._types import Array, Float
+from costate._types import Array, Float, Int
 from costate.controllers import AbstractController, Carry
 from costate.envs.base import AbstractActuators, TimeStep
+from costate.envs.sensors import BlackoutConfig
+from costate.evaluation import LARGEST_BATCH, play
 from costate.running_stats import RunningStats
+
+PERIODS = (1, 2, 4, 8, 16, 32, 64)
+"""Steps between two erasures of the hidden state."""
+NEVER = 1_000_000
+"""A period that no episode reaches."""
 
 
 class ForgetfulController(AbstractController):
-    """Another controller that forgets before every ``every``-th observation, counted from the start of the episode."""
+    """Another controller that forgets before every so many observations, counted from the start of the episode; each stream with its own period."""
 
     controller: AbstractController
     stats: RunningStats
-    every: int = eqx.field(static=True)
+    every: Int[Array, " B"]
 
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return self.controller.empty_memory(env), jnp.zeros(env.batch_size, jnp.int32)
@@ -38,8 +46,20 @@ class ForgetfulController(AbstractController):
         return self.controller.with_hidden(memory[0], hidden), memory[1]
 
 
-def forgetful(controller: AbstractController, every: int) -> ForgetfulController:
-    """The controller with its hidden state erased every ``every`` steps; 1 leaves it no memory at all."""
-    if every < 1:
-        raise ConfigError(f"The hidden state is to be erased every {every} steps, but that must be at least 1, which leaves no memory at all.")
-    return ForgetfulController(controller=controller, stats=controller.stats, every=every)
+def forgetful(controller: AbstractController, every: Sequence[int]) -> ForgetfulController:
+    """The controller with its hidden state erased every ``every[i]`` steps in stream i; 1 leaves it no memory at all."""
+    if min(every) < 1:
+        raise ConfigError(f"The hidden state is to be erased every {min(every)} steps, but that must be at least 1, which leaves no memory at all.")
+    return ForgetfulController(controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32))
+
+
+def returns_without_memory(task: str, controller: AbstractController, sensors: BlackoutConfig, episodes: int, seed: int) -> dict[int, float]:
+    """Mean return by the period of erasing the hidden state, ``NEVER`` included, each over at least ``episodes`` episodes.
+
+    All periods are played side by side, so that there is one simulator to build and one program to compile.
+    """
+    kinds = (*PERIODS, NEVER)
+    copies = LARGEST_BATCH // len(kinds)
+    rounds = -(-episodes // copies)
+    returns = play(task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed)
+    return dict(zip(kinds, returns.reshape(-1, len(kinds)).mean(axis=0).tolist(), strict=True))
