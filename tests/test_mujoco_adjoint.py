@@ -160,7 +160,6 @@ def test_a_horizon_counts_only_the_steps_within_it(lqr):
     part = dataclasses.replace(
         episode,
         **{name: getattr(episode, name)[two] for name in ("observations", "seen", "memories", "features", "hiddens", "controls", "rewards")},
-        states=episode.stage.states()[:3],
     )
     np.testing.assert_allclose(short.open_loop[0], open_loop_costates(steps, DISCOUNT)[0], rtol=1e-12)
     np.testing.assert_allclose(short.closed_loop[0], policy_costates(part, steps, DISCOUNT)[0], rtol=1e-12)

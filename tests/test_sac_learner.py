@@ -20,6 +20,7 @@ from costate.sac_rollout import SACRolloutState, roll_sac
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=32)
 CONFIG = SACConfig(
+    critic="recurrent",
     learning_rate=3e-3,
     warmup_steps=512,
     steps_per_update=16,

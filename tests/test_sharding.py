@@ -158,7 +158,9 @@ def updated_off_policy(devices):
         return jnp.asarray(random.normal(size=sizes), jnp.float32)
 
     first = jnp.asarray(random.random(shape) < 0.1)
-    rows = ReplayRows(normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool))
+    rows = ReplayRows(
+        normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool), complete=normal(*shape, 5)
+    )
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
     inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
     program = lower_update(OFF_POLICY, layout, placement, *inputs).compile()
