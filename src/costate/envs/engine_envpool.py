@@ -16,7 +16,7 @@ import numpy as np
 
 from costate._types import Array, Float, Key, UInt8
 from costate.envs.base import AbstractEnv, TimeStep, first_step
-from costate.envs.suites.dm_control import SuiteTask
+from costate.envs.suite_record import AbstractSuiteTask
 
 FIRST, LAST = 0, 2
 
@@ -24,7 +24,7 @@ FIRST, LAST = 0, 2
 class EnvPoolEnv(AbstractEnv):
     """Environments of one dm_control task: a batch for each seed, all in one pool."""
 
-    def __init__(self, task: SuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+    def __init__(self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
         self.batch_size = batch_size
         self.observation_size = task.observation_size
         self.action_size = task.action_size

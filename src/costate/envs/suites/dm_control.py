@@ -5,7 +5,7 @@ their fields and leaves those that do not belong to the task unwritten, so a rec
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -13,23 +13,17 @@ import jax.numpy as jnp
 from costate._types import Array, Float
 from costate.envs.base import AbstractEnv
 from costate.envs.stage import AbstractStage
-from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS, Layout, Task
+from costate.envs.suite_record import AbstractSuiteTask
+from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS, Layout
 
 PAPER_STEPS_WALKER_RUN = 100_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SuiteTask(Task):
-    """A control task of the DeepMind Control Suite."""
+class SuiteTask(AbstractSuiteTask):
+    """Trained in EnvPool, and differentiated in dm_control itself."""
 
     engine: ClassVar[str] = "envpool"
-    domain: str
-    """The robot, as dm_control spells it."""
-    goal: str
-    """The task of the robot, as dm_control spells it."""
-    envpool_id: str
-    reward: Callable[[Float[Array, "B O"]], Float[Array, " B"]] | None = None
-    """dm_control's reward as a function of the observation, for a task that EnvPool rewards wrongly."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         # Imported here, because loading the engine takes a second that `costate --help` should not.

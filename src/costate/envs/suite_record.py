@@ -1,0 +1,20 @@
+"""What a record of the DeepMind Control Suite holds, without the engines that run it."""
+
+import dataclasses
+from collections.abc import Callable
+
+from costate._types import Array, Float
+from costate.envs.tasks import Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AbstractSuiteTask(Task):
+    """A control task of the DeepMind Control Suite."""
+
+    domain: str
+    """The robot, as dm_control spells it."""
+    goal: str
+    """The task of the robot, as dm_control spells it."""
+    envpool_id: str
+    reward: Callable[[Float[Array, "B O"]], Float[Array, " B"]] | None = None
+    """dm_control's reward as a function of the observation, for a task that EnvPool rewards wrongly."""
