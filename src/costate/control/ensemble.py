@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -63,8 +64,13 @@ def joint_problem(members: Sequence[ControlProblem]) -> ControlProblem:
     return ControlProblem(
         f"{len(members)} × {first.name}", SideBySide([m.drift for m in members]), SideBySide([m.influence for m in members]),
         Mean([m.state_cost for m in members]), first.control_cost, Mean([m.terminal_cost for m in members]),
-        jnp.concatenate([m.initial_state for m in members]), first.limit, first.horizon,
+        _joined([m.initial_state for m in members]), first.limit, first.horizon,
     )  # fmt: skip
+
+
+def _joined(states: list[State]) -> State:
+    with jax.enable_x64(True):
+        return jnp.concatenate(states)
 
 
 def _check_members(members: Sequence[ControlProblem]) -> None:
