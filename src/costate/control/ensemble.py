@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -58,13 +59,14 @@ def solve_ensemble(members: Sequence[ControlProblem]) -> EnsembleSolution:
 
 def joint_problem(members: Sequence[ControlProblem]) -> ControlProblem:
     """All members side by side under one control, for their mean cost."""
-    _check_members(members)
-    first = members[0]
-    return ControlProblem(
-        f"{len(members)} × {first.name}", SideBySide([m.drift for m in members]), SideBySide([m.influence for m in members]),
-        Mean([m.state_cost for m in members]), first.control_cost, Mean([m.terminal_cost for m in members]),
-        jnp.concatenate([m.initial_state for m in members]), first.limit, first.horizon,
-    )  # fmt: skip
+    # Members in float64 stay so, where the process is in float32.
+    with jax.enable_x64(True):
+        _check_members(members)
+        return ControlProblem(
+            f"{len(members)} × {members[0].name}", SideBySide([m.drift for m in members]), SideBySide([m.influence for m in members]),
+            Mean([m.state_cost for m in members]), members[0].control_cost, Mean([m.terminal_cost for m in members]),
+            jnp.concatenate([m.initial_state for m in members]), members[0].limit, members[0].horizon,
+        )  # fmt: skip
 
 
 def _check_members(members: Sequence[ControlProblem]) -> None:

@@ -98,7 +98,9 @@ def check_problem(problem: ControlProblem) -> None:
     size, width = states.shape[0], controls.shape[0]
     expected = {"drift": (size,), "influence": (size, width), "state_cost": (), "terminal_cost": ()}
     for name, shape in expected.items():
-        found = jax.eval_shape(getattr(problem, name), states).shape
+        # Shapes do not depend on the precision; a problem in float64 may be looked at where the process is in float32.
+        with jax.enable_x64(True):
+            found = jax.eval_shape(getattr(problem, name), states).shape
         if found != shape:
             raise ConfigError(
                 f"{problem.name}: {name} gives an array of shape {found}, but with {size} components of the state and {width} of the control it must "
