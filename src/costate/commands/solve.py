@@ -35,12 +35,14 @@ def run(arguments: list[str]) -> int:
     """Solve a problem of optimal control."""
     from costate.control.pontryagin import solve
     from costate.control_figures import draw_solution
+    from costate.startup import keep_compiled_programs
 
     parsed = tyro.cli(SolveArguments, prog="costate solve", args=arguments)
     problem = _changed(PROBLEMS[parsed.problem](), parsed)
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
     print(f"solving {parsed.problem}: {problem.state_size} states, {problem.control_size} controls, {time} → {where}", flush=True)
+    keep_compiled_programs()
     solution = solve(problem)
     print(table(solution))
     if not solution.converged:

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.interpolate import CubicSpline
-from threadpoolctl import threadpool_limits
 
 from costate._types import Float
 from costate.control.arcs import WholeArc
@@ -41,8 +40,7 @@ REACHED = 1e-2
 
 def solve(problem: ControlProblem) -> Solution:
     """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
-    # Matrices here have a few dozen rows: several threads for each gain nothing, and on a busy machine they wait for each other most of the time.
-    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+    with jax.enable_x64(True):
         double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem)
         laws = _smooth_versions(double)
         guess = transcribe(laws[0])
