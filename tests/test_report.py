@@ -240,3 +240,25 @@ def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
     dom = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
     title = re.search(r"<title>(.*?)</title>", dom).group(1)
     assert title == "images 7/7 wide true"
+
+
+def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
+    """A section appears with the numbers of every aligned run."""
+    likeness = {name: {"probe_r2": 0.25, "cca": 0.5, "cka": 0.1} for name in ("memory", "untrained memory", "observation", "true state")}
+    cosine = {"memory": 0.6, "untrained memory": 0.0, "memory, shuffled in time": 0.5}
+    runs = [entry.run for entry in read_collection(folder).entries if entry.config.seed < 2][:2]
+    for gap, run in enumerate(runs):
+        document = {
+            "format": 1, "critic_cosine": cosine, "implied_cosine": {"closed loop": cosine},
+            "likeness": {"closed loop": likeness, "critic": likeness},
+            "hamiltonian_gap": {"closed loop": {"policy": 0.1 + gap, "shuffled": 0.5}},
+        }  # fmt: skip
+        (run.path / "alignment").mkdir()
+        (run.path / "alignment" / "alignment.json").write_text(json.dumps(document))
+    page, collection = write_report(folder)
+    html = page.read_text()
+    assert "Memory against true co-states" in html
+    assert "0.25 ± 0.00" in html
+    assert "0.60 ± 0.71" in html
+    assert len(json.loads((page.parent / "summary.json").read_text())["alignment"]) == 2
+    assert {entry.config.task for entry in collection.entries} >= {run.config.task for run in runs}

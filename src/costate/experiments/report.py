@@ -121,6 +121,7 @@ def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
         ],
         "curves": _curve_summaries(collection),
         "runs": [_run_summary(entry) for entry in collection.entries],
+        "alignment": [{"task": each.task, "variant": each.variant, "found": each.document} for each in aligned(collection)],
         "broken": [{"run": name, "reason": reason} for name, reason in collection.broken],
     }  # fmt: skip
 
