@@ -37,9 +37,10 @@ def measures_of(document: dict[str, Any]) -> dict[str, float]:
     r2 = {name: each["probe_r2"] for name, each in document["likeness"][KIND].items()}
     numbers = {
         "cos(h, critic's λ̂)": document["critic_cosine"][MEMORY],
+        "… h at other times": document["critic_cosine"][SHUFFLED],
         "… untrained": document["critic_cosine"][UNTRAINED],
         "cos(implied, −λ)": document["implied_cosine"][KIND][MEMORY],
-        "… shuffled": document["implied_cosine"][KIND][SHUFFLED],
+        "… implied at other times": document["implied_cosine"][KIND][SHUFFLED],
         "R² of λ from memory": r2[MEMORY],
         "… untrained memory": r2[UNTRAINED],
         "… observation": r2[OBSERVATION],
