@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, Likeness
-from costate.alignment.measures import PENALTIES, Rows, explained, ridge, scaling_of
+from costate.alignment.measures import Rows, explained, fit_probe, scaling_of
 from costate.alignment.result import Alignment
 
 TRUTH, GUESS = "#222222", "#4477aa"
 BARS = {MEMORY: "#4477aa", UNTRAINED: "#ccbb44", SHUFFLED: "#bbbbbb", OBSERVATION: "#ee6677", STATE: "#228833"}
 SHOWN = 4
-"""Components of the co-state that are drawn: those that memory could tell most of."""
+"""Components of the co-state that are drawn: those that the probe tells most of."""
 KIND = "closed loop"
 
 
@@ -26,13 +26,11 @@ def draw(task: str, found: Alignment) -> dict[str, bytes]:
 
 
 def _reconstruction(found: Alignment) -> tuple[Rows, Rows]:
-    """The true gradients of the last episode, which was held out, and what a probe fitted to the others makes of the memory there."""
+    """The true gradients of the last episode, which was held out, and what the probe of the table makes of the memory there."""
     fitting, judged = found.moments[: -found.comparison.held_out], found.moments[-1]
     source, target = (np.concatenate([pick(each) for each in fitting]) for pick in (lambda e: e.hiddens, lambda e: e.gradients[KIND]))
-    # Of all penalties the one that would do best here: a picture of what is there, not a measurement; that is in the table.
-    around = target.mean(axis=0)
-    guesses = [ridge(source, target, penalty).predict(judged.hiddens) for penalty in PENALTIES]
-    return judged.gradients[KIND], max(guesses, key=lambda guess: explained(judged.gradients[KIND], guess, around))
+    number = np.repeat(np.arange(len(fitting)), [len(each.hiddens) for each in fitting])
+    return judged.gradients[KIND], fit_probe(source, target, number).predict(judged.hiddens)
 
 
 def over_time(task: str, found: Alignment) -> Figure:
@@ -51,7 +49,7 @@ def over_time(task: str, found: Alignment) -> Figure:
         axes.set_title(f"R² {scores[i]:.2f}", fontsize=8, loc="right")
         _plain(axes)
     panels[0].legend(frameon=False, ncols=2, fontsize=8, loc="upper left")
-    panels[-1].set_xlabel("step of an episode that nothing was fitted to; blackouts are shaded")
+    panels[-1].set_xlabel("step of an episode that nothing was fitted to; blackouts are shaded; the components that are told best")
     figure.suptitle(f"{task}: ∂(reward to come)/∂x = −λ, and what the hidden state says of it")
     return figure
 

@@ -70,23 +70,23 @@ def explained(truth: Rows, guess: Rows, around: np.ndarray) -> float:
     return float(1.0 - missed / total) if total > 0.0 else float("nan")
 
 
+def fit_probe(source: Rows, target: Rows, episode: np.ndarray) -> Probe:
+    """A linear probe whose penalty is the one that does best on the last third of the episodes, when it is fitted to the others."""
+    numbers = np.unique(episode)
+    inner = np.isin(episode, numbers[-max(1, len(numbers) // 3) :])
+    fitting = ~inner if len(numbers) > 1 else inner
+    best = max(PENALTIES, key=lambda penalty: _r2(ridge(source[fitting], target[fitting], penalty), source[inner], target[inner]))
+    return ridge(source, target, best)
+
+
 def probe_r2(source: Rows, target: Rows, episode: np.ndarray, held_out: np.ndarray) -> float:
-    """R² of a linear probe on episodes that it has not seen, ``held_out`` of all ``episode`` numbers.
-
-    The penalty is the one that does best on the last third of the episodes that it may see.
-    """
+    """R² of a linear probe on episodes that it has not seen, ``held_out`` of all ``episode`` numbers."""
     judged = np.isin(episode, held_out)
-    known = ~judged
-    numbers = np.unique(episode[known])
-    inner = np.isin(episode, numbers[-max(1, len(numbers) // 3) :]) & known
-    fitting = known & ~inner if (known & ~inner).any() else known
-    best = max(PENALTIES, key=lambda penalty: _held_out_r2(source, target, fitting, inner, penalty))
-    return _held_out_r2(source, target, known, judged, best)
+    return _r2(fit_probe(source[~judged], target[~judged], episode[~judged]), source[judged], target[judged])
 
 
-def _held_out_r2(source: Rows, target: Rows, fitting: np.ndarray, judged: np.ndarray, penalty: float) -> float:
-    probe = ridge(source[fitting], target[fitting], penalty)
-    return explained(target[judged], probe.predict(source[judged]), probe.outputs.mean)
+def _r2(probe: Probe, source: Rows, target: Rows) -> float:
+    return explained(target, probe.predict(source), probe.outputs.mean)
 
 
 def canonical_correlations(source: Rows, target: Rows, fitting: np.ndarray, judged: np.ndarray, penalty: float = 1e-3) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The moments at which memory and co-state are compared: episodes of a trained policy, with everything that either could be told from."""
 
 import dataclasses
-import math
 
 import equinox as eqx
 import jax
@@ -18,10 +17,6 @@ from costate.envs.base import AbstractActuators
 from costate.envs.tasks import Played
 from costate.recording import Episode, in_double, one_step
 from costate.true_costates import Costates, feature_jacobians
-
-# Of the cost to come, this share may be missing at a compared moment because the recording ends.
-CUT = 0.05
-LONGEST_TAIL = 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +44,6 @@ class Moments:
     """∂H/∂u of the cost's Hamiltonian at the control that was done, under the name of the co-state in it."""
     low: np.ndarray
     high: np.ndarray
-
-
-def tail_length(discount: float) -> int:
-    """Steps to record beyond the compared ones, so that hardly anything of their future is missing."""
-    return min(LONGEST_TAIL, math.ceil(math.log(CUT) / math.log(discount))) if discount < 1.0 else LONGEST_TAIL
 
 
 def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, costates: Costates, discount: float, steps: int) -> Moments:
@@ -97,14 +87,9 @@ def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], 
 def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController) -> AbstractController:
     """A controller before its first update, of another seed, with the normaliser of the trained one."""
     fresh = algorithm.controller(algorithm.fresh(jnp.uint32(algorithm.config.seed + 1)))
-    doubled: AbstractController = eqx.tree_at(lambda c: c.stats, in_double_everywhere(fresh), controller.stats)
-    return doubled
-
-
-def in_double_everywhere(controller: AbstractController) -> AbstractController:
-    """In float64, whatever is switched on."""
     with jax.enable_x64(True):
-        return in_double(controller)
+        doubled: AbstractController = eqx.tree_at(lambda c: c.stats, in_double(fresh), controller.stats)
+    return doubled
 
 
 def follow(controller: AbstractController, robot: AbstractActuators, episode: Episode) -> Float[np.ndarray, "T H"]:

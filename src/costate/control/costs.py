@@ -122,5 +122,5 @@ def require_positive_definite(name: str, matrix: np.ndarray, strictly: bool = Tr
     lowest = float(np.linalg.eigvalsh(matrix)[0])
     scale = max(float(np.abs(matrix).max()), 1.0)
     if lowest < -1e-9 * scale or (strictly and lowest <= 1e-12 * scale):
-        wanted = "positive definite" if strictly else "positive semi-definite"
-        raise ConfigError(f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}. All of them must be larger.")
+        wanted, allowed = ("positive definite", "above zero") if strictly else ("positive semi-definite", "zero or above")
+        raise ConfigError(f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}, but all of them must be {allowed}.")
