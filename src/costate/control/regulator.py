@@ -18,11 +18,11 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from costate._errors import ConfigError
 from costate._types import Bool, Float
 from costate.control.costs import require_positive_definite
+from costate.control.riccati import LinearQuadratic, discrete_gain, discrete_stationary, discrete_weights
 
 SEQUENCES = 4_000
 """Sequences of arrivals over which covariances are averaged, where there is no closed form."""
@@ -85,14 +85,15 @@ class Gains(NamedTuple):
 
 def best_gains(problem: Regulator) -> Gains:
     """K_t for t < T and S_t for t ≤ T."""
-    a, b = problem.dynamics, problem.influence
-    values, gains = [np.zeros_like(problem.state_cost)], []
-    for _ in range(problem.steps):
-        following = values[-1]
-        gain = np.linalg.solve(problem.control_cost + b.T @ following @ b, b.T @ following @ a)
-        gains.append(gain)
-        values.append(problem.state_cost + a.T @ following @ (a - b @ gain))
-    return Gains(np.stack(gains[::-1]), np.stack(values[::-1]))
+    sighted = seen_whole(problem)
+    values = discrete_weights(sighted, problem.steps)
+    return Gains(np.stack([discrete_gain(sighted, following) for following in values[1:]]), values)
+
+
+def seen_whole(problem: Regulator, discount: float = 1.0) -> LinearQuadratic:
+    """The same problem without noise and with sight; where costs t steps ahead count γᵗ, A and B are those times √γ."""
+    root = np.sqrt(discount)
+    return LinearQuadratic(root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost)
 
 
 def best_expected_cost(problem: Regulator, dropout: float, sequences: int = SEQUENCES, seed: int = 0) -> ExpectedCost:
@@ -106,10 +107,8 @@ def best_expected_cost(problem: Regulator, dropout: float, sequences: int = SEQU
 
 
 def stationary_value(problem: Regulator, discount: float) -> Float[np.ndarray, "X X"]:
-    """P of the best value xᵀPx where costs t steps ahead count γᵗ and there is no end: Riccati's equation with A and B times √γ."""
-    root = np.sqrt(discount)
-    value: np.ndarray = scipy.linalg.solve_discrete_are(root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost)
-    return value
+    """P of the best value xᵀPx where costs t steps ahead count γᵗ and there is no end."""
+    return discrete_stationary(seen_whole(problem, discount))
 
 
 def estimates(
