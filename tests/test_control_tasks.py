@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cut_off import Breaker, numbers
 from scipy.integrate import solve_ivp
 
 from costate.checkpoint import folders
 from costate.config import RunConfig
-from costate.console import AbstractReporter, Progression
 from costate.control.costs import FreeControl, FuelCost
 from costate.envs.double_integrator import ReachRestWorld, least_time
 from costate.envs.factory import make_env
@@ -138,27 +138,6 @@ def test_environments_of_other_seeds_start_other_episodes_though_the_key_be_the_
     """Evaluation gives its environments seeds that training never has, so that it does not meet the episodes of training."""
     first, second = (TASKS["LQG"].build(3, [seed]).reset(KEY)[1].observation for seed in (3, 3 + SEED_OFFSET))
     assert not np.isin(first[:, 0], second[:, 0]).any()
-
-
-class Breaker(AbstractReporter):
-    """Cuts a run off after some iterations, as a power failure would."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def say(self, text: str) -> None:
-        pass
-
-    def progress(self, progression: Progression) -> None:
-        if progression.row["iteration"] == self.after:
-            raise KeyboardInterrupt
-
-    def close(self) -> None:
-        pass
-
-
-def numbers(run) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
 
 
 @pytest.fixture(scope="module")

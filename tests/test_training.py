@@ -8,11 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cut_off import Breaker, numbers
 
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
 from costate.config import PRESETS, RunConfig, preset
-from costate.console import AbstractReporter, Progression
+from costate.console import Progression
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.training import restarts_within, resume, train
@@ -25,29 +26,6 @@ def two_iterations(name: str, **learner: Any) -> RunConfig:
     config = preset(name, "FingerTurnHard")
     policy, rollout = dataclasses.replace(config.policy, hidden_size=8), dataclasses.replace(config.rollout, environments=2, rollout_length=100)
     return dataclasses.replace(config, steps=400, policy=policy, rollout=rollout, **learner)
-
-
-class Breaker(AbstractReporter):
-    """Cuts a run off after some iterations, as a power failure would; remembers what was said."""
-
-    def __init__(self, after: int | None = None) -> None:
-        self.after = after
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def progress(self, progression: Progression) -> None:
-        if progression.row["iteration"] == self.after:
-            raise KeyboardInterrupt
-
-    def close(self) -> None:
-        pass
-
-
-def numbers(run) -> list[dict[str, float]]:
-    """All logged metrics but those that are times."""
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
 
 
 @pytest.fixture(scope="module")

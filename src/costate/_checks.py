@@ -6,6 +6,9 @@ from typing import Any
 
 from costate._errors import ConfigError
 
+# Controls that are allowed to be larger than this are not bounded in any useful sense; dm_control's LQR tasks give ±1e10.
+WIDEST_BOUND = 1e6
+
 
 def require_finite(config: Any) -> None:
     """Raise if a number in a config is infinite or not one: comparisons with it would pass by accident."""

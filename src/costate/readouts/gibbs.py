@@ -17,13 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from costate._checks import WIDEST_BOUND
 from costate._errors import ConfigError
 from costate._types import Array, Float
 from costate.readouts.base import AbstractDistribution, AbstractReadout, over_streams
 from costate.readouts.influence import switching_function
-
-# Actuators that may do more than this have no bound in any useful sense, and no Hamiltonian that is linear in their control has a minimum.
-WIDEST = 1e6
 
 OFF_POLICY_OBSTACLE = "chooses among a few controls, by which soft actor-critic cannot differentiate a value"
 
@@ -63,7 +61,7 @@ class Gibbs(AbstractDistribution):
 
     def actuate(self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
         """1 is the upper bound, −1 the lower, 0 no control at all, also where bounds are not symmetric."""
-        if not (np.all(low < 0.0) and np.all(high > 0.0) and max(-low.min(), high.max()) < WIDEST):
+        if not (np.all(low < 0.0) and np.all(high > 0.0) and max(-low.min(), high.max()) < WIDEST_BOUND):
             raise ConfigError(
                 f"The readout switches between the limits of the actuators, but those of this task are {low.tolist()} and {high.tolist()}. "
                 "Every actuator needs a negative and a positive one that are finite. Use --readout quadratic."
