@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
-from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, build_policy
 from costate.ppo import PPOConfig, initial_state, update
 from costate.rollout import RolloutConfig, begin, collect, iteration_keys
@@ -42,7 +42,7 @@ def main(iterations: int = 150) -> list[float]:
     """Returns of the iterations' episodes, from first to last."""
     rollout = RolloutConfig(environments=16, rollout_length=100)
     ppo = PPOConfig(learning_rate=3e-3)
-    env = BlackoutEnv(AnalyticEnv(DoubleIntegrator(), rollout.environments), BlackoutConfig(0.5))
+    env = SensorEnv(AnalyticEnv(DoubleIntegrator(), rollout.environments), SensorConfig(0.5))
     policy = build_policy(PolicyConfig(hidden_size=32), jax.random.key(0), env.observation_size, env.action_size)
     state = initial_state(ppo, policy, jax.random.key(1), env.observation_size)
     collect_program = jax.jit(functools.partial(collect, env, rollout, ppo.discount))

@@ -4,7 +4,7 @@ import sys
 
 import costate
 
-config = costate.RunConfig("CartpoleSwingup", steps=64_000, sensors=costate.BlackoutConfig(0.5))
+config = costate.RunConfig("CartpoleSwingup", steps=64_000, sensors=costate.SensorConfig(0.5))
 outcome = costate.train(config, sys.argv[1] if len(sys.argv) > 1 else "runs/example", overwrite=True)
 for dropout in (0.5, 0.75):
     result, path = costate.evaluate(outcome.run, dropout=dropout, episodes=10)

@@ -15,7 +15,7 @@ from costate.control.costs import FreeControl, FuelCost
 from costate.envs.double_integrator import ReachRestWorld, least_time
 from costate.envs.factory import make_env
 from costate.envs.linear_quadratic import LinearQuadraticWorld, square_root
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.envs.torque_pendulum import TorquePendulumWorld
 from costate.evaluation import SEED_OFFSET, Evaluation, evaluate, regret
@@ -102,7 +102,7 @@ def test_the_law_of_bang_bang_reaches_rest_in_the_least_time():
     # step late. From the box of initial states v is at most √1.5.
     missed = least_time(np.array([0.1 * np.sqrt(1.5)]), np.array([0.0]))
     edge = least_time(np.array([0.1]), np.array([0.1]))
-    env = make_env("DoubleIntegratorTime", 64, [0], BlackoutConfig(0.0))
+    env = make_env("DoubleIntegratorTime", 64, [0], SensorConfig(0.0))
     step = jax.jit(env.step)
     state, now = env.reset(KEY)
     start = np.asarray(now.observation, np.float64)
@@ -128,8 +128,8 @@ def test_the_least_time_is_that_of_two_pushes():
 @pytest.mark.parametrize("name", ["LQG", "DoubleIntegratorTime"])
 def test_seeds_have_episodes_of_their_own_and_the_same_alone_as_together(name):
     keys = jax.random.split(jax.random.key(5), 2)
-    together = make_env(name, 3, (3, 7), BlackoutConfig(0.5)).reset_seeds(keys)[1]
-    alone = [make_env(name, 3, (seed,), BlackoutConfig(0.5)).reset(key)[1] for seed, key in zip((3, 7), keys, strict=True)]
+    together = make_env(name, 3, (3, 7), SensorConfig(0.5)).reset_seeds(keys)[1]
+    alone = [make_env(name, 3, (seed,), SensorConfig(0.5)).reset(key)[1] for seed, key in zip((3, 7), keys, strict=True)]
     for index, one in enumerate(alone):
         jax.tree.map(lambda many, single, i=index: np.testing.assert_array_equal(many[i], single), together, one)
 

@@ -12,7 +12,7 @@ import pytest
 from costate._errors import ConfigError
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
-from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy, unroll_policy
 from costate.ppo import (
     Batch,
@@ -41,7 +41,7 @@ def double(tree):
 @functools.cache
 def experience():
     """A rollout on a world with a time limit and ignored actions inside the segment, by a policy that is not at its initial weights."""
-    env = BlackoutEnv(AnalyticEnv(RememberedCue(), 8), BlackoutConfig(0.3))
+    env = SensorEnv(AnalyticEnv(RememberedCue(), 8), SensorConfig(0.3))
     policy = build_policy(PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
     policy = jax.tree.map(lambda a: a + 0.2 * jax.random.normal(jax.random.key(a.size), a.shape), policy)
     stats = merge(empty_stats((1,)), jax.random.normal(jax.random.key(5), (50, 2, 1)), jnp.ones((50, 2), bool))

@@ -12,7 +12,7 @@ from costate._errors import ConfigError
 from costate.control.discretisation import gathered_noise, held_control
 from costate.control.regulator import Regulator, best_expected_cost, best_gains, estimates, stationary_value
 from costate.envs.factory import make_env
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig
 from costate.envs.suites.control import RegulatorTask, lqg, lqr
 from costate.envs.tasks import TASKS
 
@@ -95,7 +95,7 @@ def test_discretisation_is_what_integrating_the_system_gives():
 
 def play_best_controller(task: RegulatorTask, dropout: float) -> np.ndarray:
     """Returns of the Kalman filter with Riccati gains in the task's own environment, behind its failing sensors."""
-    problem, env = task.problem(), make_env(task.name, EPISODES, [7], BlackoutConfig(dropout))
+    problem, env = task.problem(), make_env(task.name, EPISODES, [7], SensorConfig(dropout))
     a, b, c = problem.dynamics, problem.influence, problem.sensors
     estimate, covariance = np.zeros((EPISODES, len(a))), np.broadcast_to(problem.initial_covariance, (EPISODES, *a.shape))
     returns, step = np.zeros(EPISODES), jax.jit(env.step)

@@ -41,7 +41,7 @@ def test_a_grid_is_sorted_and_checked():
 def test_every_probability_is_evaluated_once_and_read_back_later(runs, monkeypatch):
     said: list[str] = []
     first = measure(runs[0], (0.75, 0.25), 3, 0, print, said.append)
-    assert first.dropouts.tolist() == [0.25, 0.75]
+    assert first.values.tolist() == [0.25, 0.75]
     assert {evaluation.env_steps for evaluation in first.evaluations} == {4000}
     assert not any("before" in line for line in said)
     monkeypatch.setattr("costate.robustness.evaluate", None)

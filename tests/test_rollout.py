@@ -10,7 +10,7 @@ import pytest
 from costate._errors import ConfigError
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
-from costate.envs.sensors import BlackoutConfig, BlackoutEnv, blackout
+from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy
 from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import empty_stats, normalise
@@ -18,7 +18,7 @@ from costate.running_stats import empty_stats, normalise
 
 def rollout(world, length, batch=3, seed=0, dropout=None, **config):
     env = AnalyticEnv(world, batch)
-    env = env if dropout is None else BlackoutEnv(env, BlackoutConfig(dropout))
+    env = env if dropout is None else SensorEnv(env, SensorConfig(dropout))
     policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
     config = RolloutConfig(environments=batch, rollout_length=length, **config)
     start = begin(env, policy, jax.random.key(1))
@@ -80,17 +80,6 @@ def test_final_value_is_that_of_the_observation_after_the_last_row():
     np.testing.assert_allclose(final_value, act(policy, observation, state.hidden, state.timestep.is_first).value, rtol=1e-6)
 
 
-def test_blackout_hides_whole_observations_at_the_given_rate():
-    observation = 1.0 + jnp.arange(12.0).reshape(4, 3)
-    masked = np.stack([blackout(key, observation, 0.3) for key in jax.random.split(jax.random.key(0), 2000)])
-    dark = (masked == 0.0).all(-1)
-    np.testing.assert_array_equal(dark, (masked == 0.0).any(-1))
-    # Four deviations of a mean of 8000 draws.
-    assert abs(dark.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 8000)
-    # Environments fail independently of each other.
-    assert abs(np.corrcoef(dark[:, 0], dark[:, 1])[0, 1]) < 0.1
-
-
 @pytest.mark.parametrize(("dropout", "dark"), [(0.0, 0.0), (1.0, 1.0)])
 def test_blackout_of_nothing_and_of_everything(dropout, dark):
     _, _, trajectory, _ = rollout(TargetAction(), 50, dropout=dropout)
@@ -109,7 +98,7 @@ def test_sensor_dropout_and_action_noise_have_keys_of_their_own():
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
 def test_a_dropout_that_is_no_probability_is_refused(value):
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        BlackoutConfig(value)
+        SensorConfig(value)
 
 
 def test_rollout_sizes_below_one_are_refused():

@@ -8,7 +8,7 @@ import scipy.stats
 
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward
-from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig, explore
 from costate.running_stats import empty_stats
@@ -18,7 +18,7 @@ from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, unifor
 
 def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None):
     """With a ``dropout`` the world is seen through failing sensors, but not by the critic."""
-    env = AnalyticEnv(world, batch) if dropout is None else BlackoutEnv(AnalyticEnv(world, batch), BlackoutConfig(dropout))
+    env = AnalyticEnv(world, batch) if dropout is None else SensorEnv(AnalyticEnv(world, batch), SensorConfig(dropout))
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     zeros = jnp.zeros(batch)

@@ -3,7 +3,7 @@
 from costate._errors import CostateError as CostateError
 from costate.config import RunConfig as RunConfig
 from costate.config import preset as preset
-from costate.envs.sensors import BlackoutConfig as BlackoutConfig
+from costate.envs.sensors import SensorConfig as SensorConfig
 from costate.evaluation import evaluate as evaluate
 from costate.policy import PolicyConfig as PolicyConfig
 from costate.ppo import PPOConfig as PPOConfig

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from costate._errors import ConfigError
 from costate._registry import Registry, nearest
@@ -11,7 +11,7 @@ from costate.cores import CORES, CoreConfig
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import PAPER_TASKS, TASKS, Task
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig, check_divisible
@@ -38,7 +38,7 @@ class RunConfig:
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     policy: PolicyConfig = PolicyConfig()
-    sensors: BlackoutConfig = BlackoutConfig()
+    sensors: SensorConfig = SensorConfig()
     rollout: RolloutConfig = RolloutConfig()
     ppo: PPOConfig = PPOConfig()
     algorithm: AlgorithmName = "ppo"
@@ -46,7 +46,8 @@ class RunConfig:
     sac: SACConfig = SACConfig()
 
     def __post_init__(self) -> None:
-        TASKS[self.task]  # an unknown task is the first thing to say
+        task = TASKS[self.task]  # an unknown task is the first thing to say
+        check_sensors(self.sensors, task.observation, task.episode_steps)
         self._check_learner()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
@@ -84,6 +85,12 @@ class RunConfig:
     @property
     def task_record(self) -> Task:
         return TASKS[self.task]
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers that a policy reads: those of the sensors, and what it is told beside them."""
+        size = self.task_record.observation_size
+        return size + inputs_beside(self.sensors, size)
 
     @property
     def total_steps(self) -> int:
@@ -163,6 +170,10 @@ def _decode(kind: type, data: Any, where: str) -> Any:
 def _decode_value(kind: Any, value: Any, where: str) -> Any:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _decode(kind, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} is {value!r}, but it should be a list.")
+        return tuple(_decode_value(get_args(kind)[0], each, f"{where}[{i}]") for i, each in enumerate(value))
     # Literal["a", "b"] lists values, float | None lists types, a plain type is itself.
     allowed = get_args(kind) or (kind,)
     fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)

@@ -35,18 +35,18 @@ def draw_learning_curve(run: Run, title: str) -> None:
     write_atomically(run.learning_curve, picture.getvalue())
 
 
-def draw_degradation(curves: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> bytes:
-    """Mean return over the blackout probability as a PNG; runs of one label share a colour and a line in the legend."""
+def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> bytes:
+    """Mean return over a setting of the sensors as a PNG; runs of one label share a colour and a line in the legend."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.0, 3.8), layout="constrained")
     axes = figure.subplots()
     labels = list(dict.fromkeys(label for label, _, _ in curves))
-    for label, dropouts, means in curves:
+    for label, values, means in curves:
         first = label not in axes.get_legend_handles_labels()[1]
-        axes.plot(dropouts, means, marker="o", markersize=4, color=colormaps["tab10"](labels.index(label) % 10), label=label if first else None)
-    axes.set(xlabel="blackout probability", ylabel="mean episode return", title="return without retraining")
+        axes.plot(values, means, marker="o", markersize=4, color=colormaps["tab10"](labels.index(label) % 10), label=label if first else None)
+    axes.set(xlabel=setting, ylabel="mean episode return", title="return without retraining")
     axes.set_ylim(bottom=0.0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

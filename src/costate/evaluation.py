@@ -1,4 +1,4 @@
-"""Evaluation: deterministic actions, frozen normaliser, whole episodes, any blackout probability."""
+"""Evaluation: deterministic actions, frozen normaliser, whole episodes, any sensor faults."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from costate.config import check_seed
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig, check_sensors
 from costate.envs.tasks import TASKS
 from costate.programs import UNCACHEABLE, state_template
 from costate.run_directory import Run, open_run
@@ -37,7 +37,7 @@ SEED_OFFSET = 1_000_003
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Returns of whole episodes under one blackout probability."""
+    """Returns of whole episodes under one kind of sensors."""
 
     task: str
     dropout: float
@@ -45,6 +45,8 @@ class Evaluation:
     env_steps: int
     """Training steps of the checkpoint that was evaluated."""
     returns: tuple[float, ...]
+    faults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What was wrong with the sensors beside blackouts of whole observations, by the names of the settings."""
 
     @property
     def mean(self) -> float:
@@ -72,7 +74,8 @@ class Regret(NamedTuple):
 
 def regret(result: Evaluation) -> Regret | None:
     """None where nobody knows the task's optimum."""
-    optimum = TASKS[result.task].optimum(result.dropout)
+    # Optima are known for the paper's blackouts alone.
+    optimum = None if result.faults else TASKS[result.task].optimum(result.dropout)
     if optimum is None:
         return None
     count, scale = len(result.returns), abs(optimum.mean_return)
@@ -84,6 +87,7 @@ def evaluate(
     run: Run | str | pathlib.Path,
     *,
     dropout: float | None = None,
+    sensors: SensorConfig | None = None,
     episodes: int = 100,
     seed: int = 0,
     step: int | None = None,
@@ -91,21 +95,31 @@ def evaluate(
 ) -> tuple[Evaluation, pathlib.Path]:
     """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
 
-    ``dropout`` defaults to the probability that the run was trained with.
+    ``sensors`` default to those that the run was trained with, and ``dropout`` to theirs.
     """
     prepare_jax()
     run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
-    sensors = run.config.sensors if dropout is None else BlackoutConfig(dropout)
+    sensors = evaluated_sensors(run, sensors, dropout)
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
     check_seed(seed)
     checkpoint, controller = load_controller(run, step, warn)
     returns = play(run.config.task, controller, sensors, episodes, seed)
-    result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns))
+    result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns), sensors.other_faults)
     return result, _write(run, result)
 
 
-def play(task: str, controller: AbstractController, sensors: BlackoutConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
+def evaluated_sensors(run: Run, sensors: SensorConfig | None, dropout: float | None) -> SensorConfig:
+    """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task."""
+    trained = run.config.sensors
+    chosen = dataclasses.replace(sensors or trained, mask_input=trained.mask_input)
+    chosen = chosen if dropout is None else dataclasses.replace(chosen, dropout=dropout)
+    task = run.config.task_record
+    check_sensors(chosen, task.observation, task.episode_steps)
+    return chosen
+
+
+def play(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
@@ -169,20 +183,21 @@ def _write(run: Run, result: Evaluation) -> pathlib.Path:
     if known is not None:
         summary |= {"optimum": known.optimum, "regret": known.share}
     document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    path = _file(run, result.env_steps, result.dropout, len(result.returns), result.seed)
+    path = _file(run, result.env_steps, result.dropout, result.faults, len(result.returns), result.seed)
     with explained_errors(path):
         run.evaluations.mkdir(exist_ok=True)
     write_atomically(path, json.dumps(document, indent=1).encode())
     return path
 
 
-def _file(run: Run, env_steps: int, dropout: float, episodes: int, seed: int) -> pathlib.Path:
-    return run.evaluations / f"step_{env_steps:012d}_dropout_{dropout:g}_episodes_{episodes}_seed_{seed}.json"
+def _file(run: Run, env_steps: int, dropout: float, faults: dict[str, Any], episodes: int, seed: int) -> pathlib.Path:
+    others = "".join(f"_{name}_{'+'.join(value) if isinstance(value, tuple) else value}" for name, value in sorted(faults.items()))
+    return run.evaluations / f"step_{env_steps:012d}_dropout_{dropout:g}{others}_episodes_{episodes}_seed_{seed}.json"
 
 
-def find_evaluation(run: Run, dropout: float, episodes: int, seed: int = 0) -> Evaluation | None:
+def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 0) -> Evaluation | None:
     """The evaluation of the newest checkpoint that was made with these settings; None if there is none, or none that can be read."""
-    return read_evaluation(_file(run, newest_steps(run.checkpoints), dropout, episodes, seed))
+    return read_evaluation(_file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed))
 
 
 def read_evaluation(path: pathlib.Path) -> Evaluation | None:
@@ -192,6 +207,8 @@ def read_evaluation(path: pathlib.Path) -> Evaluation | None:
         returns = tuple(float(value) for value in record["returns"])
         if not returns or not np.isfinite(returns).all():
             return None
-        return Evaluation(record["task"], float(record["dropout"]), int(record["seed"]), int(record["env_steps"]), returns)
-    except (OSError, ValueError, KeyError, TypeError):
+        # Older evaluations knew no other faults.
+        faults = {name: tuple(value) if isinstance(value, list) else value for name, value in record.get("faults", {}).items()}
+        return Evaluation(record["task"], float(record["dropout"]), int(record["seed"]), int(record["env_steps"]), returns, faults)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

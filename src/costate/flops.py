@@ -58,8 +58,8 @@ def on_policy_flops(config: RunConfig) -> float:
     """The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much, except that nothing is
     differentiated by the observation itself.
     """
-    task, width = config.task_record, config.policy.hidden_size
-    encoder, heads = 2.0 * task.observation_size * width, readout_flops(config) + 2.0 * width
+    width = config.policy.hidden_size
+    encoder, heads = 2.0 * config.observation_size * width, readout_flops(config) + 2.0 * width
     core = core_flops(config.policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)
@@ -101,4 +101,4 @@ def flops_per_update(config: RunConfig) -> float:
 def _encoder(config: RunConfig) -> float:
     """Of soft actor-critic, which reads also whether there was an observation, and the control before it."""
     task = config.task_record
-    return 2.0 * (task.observation_size + 1 + task.action_size) * config.policy.hidden_size
+    return 2.0 * (config.observation_size + 1 + task.action_size) * config.policy.hidden_size

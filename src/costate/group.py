@@ -44,7 +44,7 @@ def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
         f"{prefix}{core.upper()} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
-        f"{config.sensors.dropout:.0%} blackout, c₃ = {config.costate_coef:g}, {which}"
+        f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
     )
 
 

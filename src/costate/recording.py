@@ -14,7 +14,7 @@ from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, PyTree
 from costate.controllers import AbstractController, Carry
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig
 from costate.envs.stage import AbstractStage
 from costate.envs.tasks import TASKS, Task
 
@@ -47,7 +47,7 @@ class Episode:
 
 def record_episode(task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None) -> Episode:
     """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since no time limit is applied."""
-    record, sensors = TASKS[task], BlackoutConfig(dropout)
+    record, sensors = TASKS[task], SensorConfig(dropout)
     steps = record.episode_steps if steps is None else steps
     if steps < 1:
         raise ConfigError(f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}.")

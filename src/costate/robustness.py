@@ -1,28 +1,37 @@
-"""Robustness: one trained policy under more and fewer blackouts than it was trained with, and what is left of its return."""
+"""Robustness: one trained policy under more or other sensor faults than it was trained with, and what is left of its return."""
 
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from costate._errors import ConfigError
-from costate.evaluation import Evaluation, evaluate, find_evaluation
+from costate._registry import nearest
+from costate.envs.sensors import PROBABILITIES, SensorConfig
+from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation
 from costate.run_directory import Run
 
 GRID = (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
+"""Of blackout probabilities."""
+PARAMETERS = tuple(field.name for field in dataclasses.fields(SensorConfig) if field.name not in ("dark", "hide", "mask_input"))
+"""Settings of the sensors that are numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Degradation:
-    """A run's returns over a grid of blackout probabilities, all from one checkpoint and from the same episodes' starts."""
+    """A run's returns over a grid of a sensor setting, all from one checkpoint and from the same episodes' starts."""
 
     run: Run
     evaluations: tuple[Evaluation, ...]
+    parameter: str = "dropout"
 
     @property
-    def dropouts(self) -> np.ndarray:
-        return np.array([evaluation.dropout for evaluation in self.evaluations])
+    def values(self) -> np.ndarray:
+        """Of the setting."""
+        usual = getattr(SensorConfig, self.parameter)
+        return np.array([e.dropout if self.parameter == "dropout" else e.faults.get(self.parameter, usual) for e in self.evaluations], float)
 
     @property
     def means(self) -> np.ndarray:
@@ -30,8 +39,8 @@ class Degradation:
 
     @property
     def area(self) -> float:
-        """Mean return over the range of probabilities: the area under the degradation curve by trapezoids, divided by its width."""
-        return area_under(self.dropouts, self.means)
+        """Mean return over the range of the setting: the area under the degradation curve by trapezoids, divided by its width."""
+        return area_under(self.values, self.means)
 
 
 def area_under(x: np.ndarray, y: np.ndarray) -> float:
@@ -41,34 +50,66 @@ def area_under(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
-def check_grid(dropouts: Sequence[float]) -> tuple[float, ...]:
-    """The grid in rising order; raises if it is empty, repeats itself or holds anything but probabilities."""
-    wrong = [p for p in dropouts if not 0.0 <= p <= 1.0]
-    if not dropouts or wrong or len(set(dropouts)) < len(dropouts):
+def check_grid(values: Sequence[float], parameter: str = "dropout") -> tuple[float, ...]:
+    """The grid in rising order; raises if it is empty, repeats itself or holds what the setting cannot be."""
+    if parameter not in PARAMETERS:
+        raise ConfigError(f"There is no sensor setting {parameter!r} to make a grid of. {nearest(parameter, PARAMETERS)}")
+    probability = parameter in PROBABILITIES
+    if not values or len(set(values)) < len(values) or (probability and not all(0.0 <= p <= 1.0 for p in values)):
         raise ConfigError(
-            f"The blackout probabilities are {list(dropouts)}, but they must be different numbers between 0 and 1, at least one. "
-            f"The usual grid is {' '.join(f'{p:g}' for p in GRID)}."
+            f"The values of {parameter} are {list(values)}, but they must be different numbers{' between 0 and 1' * probability}, at least one. "
+            f"The usual grid of blackout probabilities is {' '.join(f'{p:g}' for p in GRID)}."
         )
-    return tuple(sorted(dropouts))
+    for value in values:
+        _varied(SensorConfig(), parameter, value)  # raises if it cannot be
+    return tuple(sorted(values))
+
+
+def _varied(sensors: SensorConfig, parameter: str, value: float) -> SensorConfig:
+    """Other sensors, of which one setting has another value."""
+    whole = isinstance(getattr(SensorConfig, parameter), int)
+    if whole and value != int(value):
+        raise ConfigError(f"{parameter} is {value:g}, but it is a number of steps. Give whole numbers.")
+    change: dict[str, Any] = {parameter: int(value) if whole else float(value)}
+    return dataclasses.replace(sensors, **change)
+
+
+def is_evaluated(run: Run, dropout: float, episodes: int) -> bool:
+    """Whether a run's newest checkpoint has been evaluated with sensors as in training but for the blackout probability."""
+    return find_evaluation(run, _varied(run.config.sensors, "dropout", dropout), episodes) is not None
 
 
 def measure(
-    run: Run, dropouts: Sequence[float], episodes: int, seed: int, warn: Callable[[str], None], say: Callable[[str], None] = lambda text: None
+    run: Run,
+    values: Sequence[float],
+    episodes: int,
+    seed: int,
+    warn: Callable[[str], None],
+    say: Callable[[str], None] = lambda text: None,
+    parameter: str = "dropout",
+    sensors: SensorConfig | None = None,
 ) -> Degradation:
-    """Evaluate the newest checkpoint of a run at every probability; what has been evaluated before is read back."""
+    """Evaluate the newest checkpoint of a run at every value of a sensor setting; what has been evaluated before is read back.
+
+    The other settings are those of training unless ``sensors`` are given.
+    """
     results = []
-    for dropout in check_grid(dropouts):
-        known = find_evaluation(run, dropout, episodes, seed)
-        result = known or evaluate(run, dropout=dropout, episodes=episodes, seed=seed, warn=warn)[0]
-        say(f"{run.path} at {dropout:.4g} blackout: {result.mean:.1f}{' (evaluated before)' if known else ''}")
+    for value in check_grid(values, parameter):
+        chosen = evaluated_sensors(run, _varied(sensors or run.config.sensors, parameter, value), None)
+        known = find_evaluation(run, chosen, episodes, seed)
+        result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn)[0]
+        say(f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}: {result.mean:.1f}{' (evaluated before)' if known else ''}")
         results.append(result)
-    return Degradation(run, tuple(results))
+    return Degradation(run, tuple(results), parameter)
+
+
+NAMES = {"dropout": "blackout"}
 
 
 def table(degradations: Sequence[Degradation]) -> str:
     """Mean returns, one line for each run, and the area under its curve."""
     width = max(len(str(degradation.run.path)) for degradation in degradations)
-    header = " ".join(f"{p:>8.4g}" for p in degradations[0].dropouts)
+    header = " ".join(f"{p:>8.4g}" for p in degradations[0].values)
     lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}"]
     for degradation in degradations:
         numbers = " ".join(f"{mean:8.1f}" for mean in degradation.means)
@@ -89,7 +130,8 @@ def to_json(degradations: Sequence[Degradation]) -> list[dict[str, object]]:
             "task": degradation.run.config.task,
             "seed": degradation.run.config.seed,
             "env_steps": degradation.evaluations[0].env_steps,
-            "dropouts": degradation.dropouts.tolist(),
+            "parameter": degradation.parameter,
+            "values": degradation.values.tolist(),
             "means": degradation.means.tolist(),
             "medians": [evaluation.median for evaluation in degradation.evaluations],
             "area": degradation.area,

@@ -13,6 +13,7 @@ from costate._errors import ConfigError
 from costate._types import Array, Float, PyTree
 from costate.config import check_seed
 from costate.control.linearisation import Linearisation, closed_loop_costates, open_loop_costates
+from costate.envs.sensors import only_blackouts
 from costate.evaluation import load_controller
 from costate.recording import Episode, one_step, record_episode
 from costate.run_directory import Run, open_run
@@ -96,7 +97,8 @@ def record_run(
     run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
     check_seed(seed)
     _, controller = load_controller(run, checkpoint, warn)
-    return record_episode(run.config.task, controller, seed=seed, dropout=run.config.sensors.dropout if dropout is None else dropout, steps=steps)
+    sensors = only_blackouts(run.config.sensors, dropout)
+    return record_episode(run.config.task, controller, seed=seed, dropout=sensors.dropout, steps=steps)
 
 
 def discount_of(run: Run) -> float:

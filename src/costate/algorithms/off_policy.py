@@ -42,7 +42,7 @@ class OffPolicy(AbstractAlgorithm):
 
     def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
-        return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), task.observation_size, task.action_size)
+        return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), config.observation_size, task.action_size)
 
     def acting(self, state: SACTrainState) -> Any:
         return state.learner.networks.actor, self._stored(state), state.learner.observation_stats, state.iteration

@@ -39,9 +39,9 @@ class OnPolicy(AbstractAlgorithm):
 
     def fresh(self, seed: UInt[Array, ""]) -> TrainState:
         key_policy, key_training = jax.random.split(jax.random.key(seed))
-        task = self.config.task_record
-        policy = build_policy(self.config.policy, key_policy, task.observation_size, task.action_size)
-        return initial_state(self.config.ppo, policy, key_training, task.observation_size)
+        observation_size, action_size = self.config.observation_size, self.config.task_record.action_size
+        policy = build_policy(self.config.policy, key_policy, observation_size, action_size)
+        return initial_state(self.config.ppo, policy, key_training, observation_size)
 
     def acting(self, state: TrainState) -> Any:
         return state.policy, state.observation_stats

@@ -11,7 +11,7 @@ from costate.alignment.figures import draw
 from costate.alignment.knockout import NEVER, returns_without_memory
 from costate.alignment.moments import moments_of
 from costate.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import only_blackouts
 from costate.evaluation import load_state
 from costate.recording import record_episode
 from costate.run_directory import Run
@@ -26,7 +26,7 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
     """Record, differentiate, compare."""
     prepare_jax()
     algorithm = algorithm_for(run.config)
-    sensors = run.config.sensors if settings.dropout is None else BlackoutConfig(settings.dropout)
+    sensors = only_blackouts(run.config.sensors, settings.dropout)
     checkpoint, state = load_state(run, None, warn)
     controller, discount = algorithm.controller(state), discount_of(run)
     moments = []

@@ -8,7 +8,7 @@ from costate._errors import ConfigError
 from costate._types import Array, Float, Int
 from costate.controllers import AbstractController, Carry
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig
 from costate.evaluation import LARGEST_BATCH, play
 from costate.running_stats import RunningStats
 
@@ -53,7 +53,7 @@ def forgetful(controller: AbstractController, every: Sequence[int]) -> Forgetful
     return ForgetfulController(controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32))
 
 
-def returns_without_memory(task: str, controller: AbstractController, sensors: BlackoutConfig, episodes: int, seed: int) -> dict[int, float]:
+def returns_without_memory(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int) -> dict[int, float]:
     """Mean return by the period of erasing the hidden state, ``NEVER`` included, each over at least ``episodes`` episodes.
 
     All periods are played side by side, so that there is one simulator to build and one program to compile.

@@ -7,34 +7,50 @@ from typing import Annotated
 
 import tyro
 
+from costate._errors import ConfigError
+from costate.envs.sensors import SensorConfig
+from costate.run_directory import open_run
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments:
-    """Play whole episodes with a trained policy: deterministic actions, frozen normaliser."""
+    """Play whole episodes with a trained policy: deterministic actions, frozen normaliser.
+
+    The sensors are those of training, whatever the defaults shown here, but for the settings that are given.
+    """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    dropout: float | None = None
-    """Probability that an observation is replaced by zeros; None for the one used in training."""
     episodes: int = 100
     """Episodes to play."""
     seed: int = 0
     """Seed of episodes and sensor faults."""
     step: int | None = None
     """Training step of the checkpoint; None for the newest."""
+    sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
+    """What is not given is as it was in training."""
 
 
 def run(arguments: list[str]) -> int:
     """Play whole episodes with a trained policy."""
     from costate.evaluation import evaluate, regret
 
+    # Read twice: once for the run, and then with its sensors as what is meant where nothing is said.
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
+    trained = open_run(parsed.run)
+    defaults = dataclasses.replace(parsed, sensors=trained.config.sensors)
+    parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments, default=defaults)
+    if parsed.sensors.mask_input != trained.config.sensors.mask_input:
+        raise ConfigError(
+            f"mask_input is {parsed.sensors.mask_input}, but the policy was trained with {trained.config.sensors.mask_input} and reads so many "
+            f"numbers. Leave it out."
+        )
     print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
     result, path = evaluate(
-        parsed.run, dropout=parsed.dropout, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, warn=lambda text: print(f"warning: {text}")
+        trained, sensors=parsed.sensors, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, warn=lambda text: print(f"warning: {text}")
     )
     low, high = result.quartiles
-    print(f"{result.task} at {result.dropout:.0%} blackout, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
+    print(f"{result.task} at {parsed.sensors}, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
     print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
     known = regret(result)
     if known is not None:

@@ -1,46 +1,58 @@
-"""``costate robustness``: trained policies under more and fewer blackouts than they were trained with."""
+"""``costate robustness``: trained policies under more, fewer or other sensor faults than they were trained with."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from costate._errors import CheckpointError, CostateError, RunDirectoryError
+from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
-from costate.config import variant_name
+from costate.config import variant_name, with_overrides
+from costate.envs.sensors import SensorConfig
 from costate.robustness import GRID, Degradation, check_grid
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
 
 @dataclasses.dataclass(frozen=True)
 class RobustnessArguments:
-    """Evaluate runs, never retrained, over a grid of blackout probabilities."""
+    """Evaluate runs, never retrained, over a grid of blackout probabilities, or of any other setting of the sensors.
+
+    For example: costate robustness runs/walker --over noise --values 0 0.05 0.1 0.2 --sensors dropout=0
+    """
 
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """Folders of runs, or folders that hold runs."""
     dropouts: tuple[float, ...] = GRID
     """Blackout probabilities."""
+    over: str | None = None
+    """Another setting of the sensors to vary, as `costate train --help` names them: noise, delay, burst-length, …"""
+    values: tuple[float, ...] = ()
+    """Values of it."""
+    sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Settings of the sensors that are to differ from training at every value; several names for `hide` are joined by +."""
     episodes: int = 100
-    """Episodes at each of them."""
+    """Episodes at each value."""
     seed: int = 0
-    """Seed of episodes and sensor faults; the same episodes for every run and probability."""
+    """Seed of episodes and sensor faults; the same episodes for every run and value."""
     out: pathlib.Path | None = None
     """Folder for robustness.json and robustness.png; None for the run itself, or the current folder for several."""
 
 
 def run(arguments: list[str]) -> int:
-    """Evaluate runs over a grid of blackout probabilities."""
+    """Evaluate runs over a grid of sensor faults."""
     from costate.curves import draw_degradation
     from costate.robustness import measure, table, to_json
 
     parsed = tyro.cli(RobustnessArguments, prog="costate robustness", args=arguments)
-    grid = check_grid(parsed.dropouts)
+    parameter, grid = _grid(parsed)
     runs = find_runs(parsed.runs)
+    what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
     where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
-    print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} blackout probabilities × {parsed.episodes} episodes → {where}", flush=True)
+    print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} {what} × {parsed.episodes} episodes → {where}", flush=True)
 
     def say(text: str) -> None:
         print(text, flush=True)
@@ -48,19 +60,54 @@ def run(arguments: list[str]) -> int:
     found: list[Degradation] = []
     for one in runs:
         try:
-            found.append(measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say))
+            sensors = with_settings(one, parsed.sensors)
+            found.append(measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, sensors))
         except CheckpointError as error:
             say(f"left out: {one.path}: {error}")
     if not found:
         raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
     with explained_errors(where):
         where.mkdir(parents=True, exist_ok=True)
-    write_atomically(where / "robustness.json", json.dumps({"format": 1, "runs": to_json(found)}, indent=1).encode())
+    write_atomically(where / "robustness.json", json.dumps({"format": 2, "runs": to_json(found)}, indent=1).encode())
     labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
-    write_atomically(where / "robustness.png", draw_degradation([(label, d.dropouts, d.means) for label, d in zip(labels, found, strict=True)]))
+    setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
+    picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
+    write_atomically(where / "robustness.png", picture)
     print(table(found))
     print(f"written: {where / 'robustness.json'}, {where / 'robustness.png'}")
     return 0
+
+
+def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
+    """What is varied, and through which values."""
+    if parsed.over is None:
+        if parsed.values:
+            raise ConfigError(f"values are {list(parsed.values)}, but not of what. Say so with --over, or give blackout probabilities by --dropouts.")
+        return "dropout", check_grid(parsed.dropouts)
+    parameter = parsed.over.replace("-", "_")
+    if not parsed.values:
+        raise ConfigError(f"{parameter} is to be varied, but through no values. Give them, for example --over noise --values 0 0.1 0.2.")
+    return parameter, check_grid(parsed.values, parameter)
+
+
+def with_settings(run: Run, settings: Sequence[str]) -> SensorConfig:
+    """The sensors of a run with other settings, given as NAME=VALUE."""
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"A setting of the sensors is {setting!r}, but it should be NAME=VALUE, for example dropout=0.")
+        name = name.replace("-", "_")
+        changes[name] = value.split("+") if name == "hide" else _number(value)
+    return with_overrides(run.config, {"sensors": changes}).sensors
+
+
+def _number(text: str) -> Any:
+    """A number where it is one, or nothing where it says so."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return None if text.lower() == "none" else text
 
 
 def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:

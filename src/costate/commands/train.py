@@ -11,7 +11,7 @@ import tyro
 from costate._errors import ConfigError, RunDirectoryError
 from costate.config import PRESETS, AlgorithmName, PresetName, RunConfig, check_preset, differing_fields, preset, to_json, usual_preset, variant_name
 from costate.cores import CORES
-from costate.envs.sensors import BlackoutConfig
+from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.interrupts import INTERRUPTED
 from costate.policy import PolicyConfig
@@ -57,7 +57,7 @@ class CommonArguments:
     """Project at Weights & Biases to log to as well; without it nothing is sent anywhere. Offline with WANDB_MODE=offline."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
-    sensors: Annotated[BlackoutConfig, tyro.conf.arg(name="")] = BlackoutConfig()
+    sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
     policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
 

@@ -3,7 +3,7 @@
 from costate.envs import suites as suites
 from costate.envs.base import AbstractEnv as AbstractEnv
 from costate.envs.base import TimeStep as TimeStep
-from costate.envs.sensors import BlackoutConfig as BlackoutConfig
+from costate.envs.sensors import SensorConfig as SensorConfig
 from costate.envs.tasks import PAPER_TASKS as PAPER_TASKS
 from costate.envs.tasks import TASKS as TASKS
 from costate.envs.tasks import Task as Task

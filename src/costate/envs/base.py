@@ -14,6 +14,8 @@ import numpy as np
 from costate._types import Array, Bool, Float, Key
 
 EnvState = Any
+Layout = tuple[tuple[str, int], ...]
+"""Observed quantities in order: the names of groups of sensors, with their sizes."""
 
 
 class TimeStep(eqx.Module):
@@ -49,8 +51,8 @@ class AbstractEnv(AbstractActuators):
 
     @property
     @abc.abstractmethod
-    def seed_axis(self) -> int | None:
-        """Axis of the seeds in the state that :meth:`reset_seeds` returns; None if all of them share one state."""
+    def seed_axis(self) -> Any:
+        """Axis of the seeds in the state that :meth:`reset_seeds` returns, or a tree of axes for the parts of it; None where all share one."""
 
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:

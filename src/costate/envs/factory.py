@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from costate.envs.base import AbstractEnv
-from costate.envs.sensors import BlackoutConfig, BlackoutEnv
+from costate.envs.sensors import SensorConfig, SensorEnv, check_sensors
 from costate.envs.tasks import TASKS
 
 
-def make_env(task: str, batch_size: int, seeds: Sequence[int], sensors: BlackoutConfig) -> AbstractEnv:
+def make_env(task: str, batch_size: int, seeds: Sequence[int], sensors: SensorConfig) -> AbstractEnv:
     """``batch_size`` environments of ``task`` for each seed."""
-    return BlackoutEnv(TASKS[task].build(batch_size, seeds), sensors)
+    record = TASKS[task]
+    check_sensors(sensors, record.observation, record.episode_steps)  # before an engine is started
+    return SensorEnv(record.build(batch_size, seeds), sensors, record.observation)

@@ -1,68 +1,218 @@
-"""Sensor faults: what stands between the true observation and the one the policy reads. They live in the environment, so that training and
-evaluation see the same process."""
+"""Sensors that fail: which faults there are, in which order readings meet them, and an environment that is seen through them.
+
+Faults live in the environment, so that training and evaluation see the same process.
+"""
 
 import dataclasses
+import math
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from costate._errors import ConfigError
-from costate._types import Array, Float, Key
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate._registry import nearest
+from costate._types import Array, Bool, Float, Key
+from costate.envs.base import AbstractEnv, EnvState, Layout, TimeStep
+from costate.envs.faults import AbstractFault, FaultState, Reading
+from costate.envs.faults.bursts import check_bursts
+from costate.envs.faults.dark import Absent, Hold, Zeros
+from costate.envs.faults.delay import Delay
+from costate.envs.faults.noise import Drift, Noise
+from costate.envs.faults.outage import Outage
+from costate.envs.faults.stuck import Stuck
+
+VELOCITY = "velocity"
+"""Stands for all groups of sensors that show velocities, whatever a task calls them."""
 
 
 @dataclasses.dataclass(frozen=True)
-class BlackoutConfig:
-    """Whole observations go dark, each step independently (Section 5)."""
+class SensorConfig:
+    """What is wrong with the sensors. All of it can be wrong at once; by default whole observations go dark, as in the paper."""
 
     dropout: float = 0.5
-    """Probability that an observation is replaced by zeros."""
+    """Probability that a whole observation goes dark."""
+    group_dropout: float = 0.0
+    """Probability that a group of sensors goes dark, each by itself: those under one name, such as all joint velocities."""
+    sensor_dropout: float = 0.0
+    """Probability that a single sensor goes dark, each by itself."""
+    burst_length: float | None = None
+    """Mean number of steps for which whatever goes dark stays so; None if every step is drawn by itself, as in the paper."""
+    dark: Literal["zero", "hold"] = "zero"
+    """What is read in the dark: zeros, as in the paper, or the last value that arrived."""
+    stuck: float = 0.0
+    """Probability that a single sensor is stuck at its last value, unnoticed."""
+    stuck_length: float = 20.0
+    """Mean number of steps for which a sensor is stuck."""
+    noise: float = 0.0
+    """Standard deviation of white noise on every sensor, in its own unit."""
+    drift: float = 0.0
+    """Standard deviation by which the bias of every sensor moves in a step, in its own unit; it starts every episode at 0."""
+    delay: int = 0
+    """Steps for which every observation is under way."""
+    delay_jitter: int = 0
+    """Largest number of steps that an observation can take beyond that; the newest that has arrived is read."""
+    hide: tuple[str, ...] = ()
+    """Groups of sensors that do not exist, by their names; `velocity` stands for all velocities."""
+    mask_input: Literal["none", "bit", "bits"] = "none"
+    """What a policy is told beside the readings: nothing, as in the paper; whether anything was seen; or that of every sensor."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.dropout <= 1.0:
-            raise ConfigError(f"dropout is {self.dropout}, but a probability lies between 0 and 1. The paper trains with 0.5 and tests with 0.75.")
+        for name in PROBABILITIES:
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name} is {value}, but a probability lies between 0 and 1. The paper trains with 0.5 and tests with 0.75.")
+        for name in ("noise", "drift", "delay", "delay_jitter"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}, but it must be a number that is at least 0. Use 0 to leave it out.")
+        for name in ("burst_length", "stuck_length"):
+            value = getattr(self, name)
+            if value is not None and not 1.0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}, but a burst takes at least 1 step. Give a mean number of steps, such as 10.")
+
+    @property
+    def other_faults(self) -> dict[str, Any]:
+        """All that is wrong beside blackouts of the paper's kind, as names and values. Being told of it is no fault."""
+        fields = (field for field in dataclasses.fields(self) if field.name not in ("dropout", "mask_input"))
+        return {field.name: getattr(self, field.name) for field in fields if getattr(self, field.name) != field.default}
+
+    def __str__(self) -> str:
+        others = (f"{name.replace('_', ' ')} {'+'.join(value) if isinstance(value, tuple) else value}" for name, value in self.other_faults.items())
+        return ", ".join([f"{self.dropout:.0%} blackout", *others])
 
 
-def blackout(key: Key[Array, ""], observation: Float[Array, "B O"], dropout: float) -> Float[Array, "B O"]:
-    """ỹ_t = m_t y_t with one m_t ~ Bernoulli(1 − p) for each environment, so that all its sensors fail together."""
-    seen = jax.random.bernoulli(key, 1.0 - dropout, observation.shape[:1])
-    return jnp.where(seen[:, None], observation, jnp.zeros_like(observation))
+def only_blackouts(trained: SensorConfig, dropout: float | None) -> SensorConfig:
+    """Blackouts of the paper's kind, with the probability of training if None is given; raises if a policy needs or asks for more than that."""
+    if trained.mask_input != "none":
+        raise ConfigError(
+            f"This policy reads a mask beside the observation (mask_input is {trained.mask_input}), for which there are no episodes with exact "
+            f"states. Use a run without one."
+        )
+    if dropout is None and trained.other_faults:
+        raise ConfigError(
+            f"This run was trained with {trained}, but episodes with exact states know blackouts of whole observations only. Give --dropout to "
+            f"look at the policy under those."
+        )
+    return SensorConfig(trained.dropout if dropout is None else dropout)
 
 
-class BlackoutEnv(AbstractEnv):
-    """Another environment seen through failing sensors."""
+PROBABILITIES = ("dropout", "group_dropout", "sensor_dropout", "stuck")
 
-    def __init__(self, env: AbstractEnv, config: BlackoutConfig) -> None:
+
+def check_sensors(config: SensorConfig, layout: Layout, episode_steps: int) -> None:
+    """Raise if settings contradict each other, or do not fit a task."""
+    if config.burst_length is not None:
+        fails = {name: getattr(config, name) for name in ("dropout", "group_dropout", "sensor_dropout") if getattr(config, name) > 0.0}
+        for name, probability in (fails or {"dropout": 0.0}).items():
+            check_bursts(name, probability, "burst_length", config.burst_length)
+    if config.stuck > 0.0:
+        check_bursts("stuck", config.stuck, "stuck_length", config.stuck_length)
+    elif config.stuck_length != SensorConfig.stuck_length:
+        raise ConfigError(f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor ever is. Give stuck, or leave stuck_length out.")
+    if config.dark == "hold" and not (config.dropout or config.group_dropout or config.sensor_dropout or config.delay or config.delay_jitter):
+        raise ConfigError("dark is hold, but nothing ever goes dark. Give dropout, group_dropout or sensor_dropout, or leave dark out.")
+    if config.delay + config.delay_jitter >= episode_steps:
+        raise ConfigError(
+            f"delay is {config.delay} and delay_jitter {config.delay_jitter}, but an episode of this task has {episode_steps} steps, so that an "
+            f"observation could arrive after its end. Their sum must be below {episode_steps}."
+        )
+    if absent_sensors(config, layout).all():
+        raise ConfigError(f"hide is {', '.join(config.hide)}, but then no sensor is left. The groups of this task: {_names(layout)}.")
+
+
+def _names(layout: Layout) -> str:
+    return ", ".join(name for name, _ in layout)
+
+
+def absent_sensors(config: SensorConfig, layout: Layout) -> Bool[np.ndarray, " O"]:
+    """Which sensors a robot does not have."""
+    hidden = set()
+    for name in config.hide:
+        groups = {group for group, _ in layout if group == name or (name == VELOCITY and shows_velocity(group))}
+        if not groups:
+            raise ConfigError(f"hide names {name!r}, but this task has no such group of sensors. {nearest(name, tuple(n for n, _ in layout))}")
+        hidden |= groups
+    return np.repeat([name in hidden for name, _ in layout], [size for _, size in layout])
+
+
+def shows_velocity(group: str) -> bool:
+    """Whether a group of sensors shows velocities, by its name in dm_control, where one is spelt ``joint_velocites``."""
+    return "veloci" in group or group.endswith("_vel")
+
+
+def faults_of(config: SensorConfig, layout: Layout) -> tuple[AbstractFault, ...]:
+    """The faults in the order in which a reading meets them: in the sensor, on its way, at the receiver."""
+    sizes = [size for _, size in layout]
+    whole, groups, each = np.zeros(sum(sizes), int), np.repeat(np.arange(len(sizes)), sizes), np.arange(sum(sizes))
+    outages = ((config.dropout, whole), (config.group_dropout, groups), (config.sensor_dropout, each))
+    faults: list[AbstractFault | None] = [
+        Drift(config.drift) if config.drift > 0.0 else None,
+        Noise(config.noise) if config.noise > 0.0 else None,
+        Stuck(config.stuck, config.stuck_length) if config.stuck > 0.0 else None,
+        Delay(config.delay, config.delay_jitter) if config.delay + config.delay_jitter > 0 else None,
+        *(Outage(probability, config.burst_length, units) if probability > 0.0 else None for probability, units in outages),
+        Hold() if config.dark == "hold" else Zeros(),
+        Absent(absent_sensors(config, layout)) if config.hide else None,
+    ]
+    return tuple(fault for fault in faults if fault is not None)
+
+
+def inputs_beside(config: SensorConfig, observation_size: int) -> int:
+    """How many numbers a policy is told beside the readings."""
+    return {"none": 0, "bit": 1, "bits": observation_size}[config.mask_input]
+
+
+def with_mask(config: SensorConfig, value: Float[Array, "*S O"], seen: Bool[Array, "*S O"]) -> Float[Array, "*S I"]:
+    """Readings, and what a policy is told beside them."""
+    if config.mask_input == "none":
+        return value
+    told = seen.any(axis=-1, keepdims=True) if config.mask_input == "bit" else seen
+    return jnp.concatenate([value, told.astype(value.dtype)], axis=-1)
+
+
+class SensorEnv(AbstractEnv):
+    """Another environment seen through failing sensors. Its state is the other's, and what the faults remember."""
+
+    def __init__(self, env: AbstractEnv, config: SensorConfig, layout: Layout | None = None) -> None:
+        layout = layout or (("observation", env.observation_size),)
+        check_sensors(config, layout, env.episode_steps)
         self._env = env
-        self._dropout = config.dropout
+        self._config = config
+        self._faults = faults_of(config, layout)
         self.batch_size = env.batch_size
-        self.observation_size = env.observation_size
+        self.observation_size = env.observation_size + inputs_beside(config, env.observation_size)
         self.action_size = env.action_size
         self.episode_steps = env.episode_steps
         self.action_low = env.action_low
         self.action_high = env.action_high
         # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
-        self._masked_seeds = jax.jit(jax.vmap(self._masked))
+        self._start_one = jax.jit(self._start)
+        self._start_each = jax.jit(jax.vmap(self._start))
 
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
-        key_env, key_dropout = jax.random.split(key)
+        key_env, key_faults = jax.random.split(key)
         state, timestep = self._env.reset(key_env)
-        return state, self._masked(timestep, key_dropout)
+        faults, timestep = self._start_one(timestep, key_faults)
+        return (state, faults), timestep
 
     @property
-    def seed_axis(self) -> int | None:
-        return self._env.seed_axis
+    def seed_axis(self) -> Any:
+        return self._env.seed_axis, 0
 
     def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[EnvState, TimeStep]:
-        env_keys, dropout_keys = _split_each(keys)
+        env_keys, fault_keys = _split_each(keys)
         state, timestep = self._env.reset_seeds(env_keys)
-        return state, self._masked_seeds(timestep, dropout_keys)
+        faults, timestep = self._start_each(timestep, fault_keys)
+        return (state, faults), timestep
 
     def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
-        key_env, key_dropout = jax.random.split(key)
-        state, timestep = self._env.step(state, action, key_env)
-        return state, self._masked(timestep, key_dropout)
+        key_env, key_faults = jax.random.split(key)
+        inner, faults = state
+        inner, timestep = self._env.step(inner, action, key_env)
+        faults, timestep = self._read(timestep, faults, key_faults)
+        return (inner, faults), timestep
 
     def skip_resets(self, counts: np.ndarray) -> None:
         self._env.skip_resets(counts)
@@ -70,8 +220,22 @@ class BlackoutEnv(AbstractEnv):
     def close(self) -> None:
         self._env.close()
 
-    def _masked(self, timestep: TimeStep, key: Key[Array, ""]) -> TimeStep:
-        return dataclasses.replace(timestep, observation=blackout(key, timestep.observation, self._dropout), complete=timestep.observation)
+    def _start(self, timestep: TimeStep, key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
+        batch, size = timestep.observation.shape
+        return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), key)
+
+    def _read(self, timestep: TimeStep, states: tuple[FaultState, ...], key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
+        """What is read of a time step."""
+        true = timestep.observation
+        everything = jnp.ones(true.shape, bool)
+        reading, following = Reading(true, everything), []
+        for number, (fault, state) in enumerate(zip(self._faults, states, strict=True)):
+            # Alone, a fault gets the key itself.
+            own = jax.random.fold_in(key, number) if number > 0 else key
+            reading, state = fault.apply(reading, state, timestep.is_first, own)
+            following.append(state)
+        read, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
+        return tuple(following), dataclasses.replace(timestep, observation=read, complete=complete)
 
 
 @jax.jit

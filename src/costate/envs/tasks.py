@@ -13,10 +13,8 @@ import numpy as np
 from costate._errors import ConfigError
 from costate._registry import Registry
 from costate._types import Bool, Float
-from costate.envs.base import AbstractEnv
+from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
-
-Layout = tuple[tuple[str, int], ...]
 
 PAPER_STEPS = 60_000_000
 

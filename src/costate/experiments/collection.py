@@ -187,8 +187,11 @@ def _check_row(row: Any) -> dict[str, Any]:
 
 
 def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """The evaluation of the newest checkpoint for every blackout probability: the planned one, else the one with most episodes."""
-    problems, chosen = [], dict[float, Evaluation]()
+    """The evaluation of the newest checkpoint for every blackout probability: the planned one, else the one with most episodes.
+
+    Those under other faults than in training are not comparable with them and are left out.
+    """
+    problems, chosen, usual = [], dict[float, Evaluation](), run.config.sensors.other_faults
 
     def rank(evaluation: Evaluation) -> tuple[bool, int, int]:
         return len(evaluation.returns) == planned_episodes, len(evaluation.returns), -evaluation.seed
@@ -197,7 +200,11 @@ def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tu
         evaluation = read_evaluation(file)
         if evaluation is None:
             problems.append(f"its evaluation {file.name} cannot be read and is left out")
-        elif evaluation.env_steps == newest and (evaluation.dropout not in chosen or rank(evaluation) > rank(chosen[evaluation.dropout])):
+        elif (
+            evaluation.env_steps == newest
+            and evaluation.faults == usual
+            and (evaluation.dropout not in chosen or rank(evaluation) > rank(chosen[evaluation.dropout]))
+        ):
             chosen[evaluation.dropout] = evaluation
     return tuple(chosen[dropout] for dropout in sorted(chosen)), problems
 

@@ -14,9 +14,9 @@ from costate._errors import RunDirectoryError
 from costate._files import explained_errors, remove, try_lock, write_atomically
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, to_json
-from costate.evaluation import find_evaluation
 from costate.experiments.spec import PlannedRun, SweepSpec
 from costate.experiments.work import Job, failure_file, has_begun, read_failure
+from costate.robustness import is_evaluated
 from costate.run_directory import Run
 
 MANIFEST = "sweep.json"
@@ -55,7 +55,7 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     row = rows[-1] if rows else {}
     speeds = [row["training/sps"] for row in rows if "training/sps" in row]
     steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) == total
-    evaluated = all(find_evaluation(run, dropout, spec.evaluation.episodes) is not None for dropout in spec.evaluation.dropouts)
+    evaluated = all(is_evaluated(run, dropout, spec.evaluation.episodes) for dropout in spec.evaluation.dropouts)
     error = read_failure(folder, planned.folder)
     if running:
         status = Status.EVALUATING if trained else Status.RUNNING

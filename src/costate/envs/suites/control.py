@@ -13,10 +13,11 @@ from costate.control.discretisation import gathered_noise, held_control
 from costate.control.regulator import Regulator, best_expected_cost, estimates, stationary_value
 from costate.envs import double_integrator, torque_pendulum
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
+from costate.envs.base import Layout
 from costate.envs.double_integrator import ReachRestWorld
 from costate.envs.linear_quadratic import LinearQuadraticWorld
 from costate.envs.stage_world import WorldStage
-from costate.envs.tasks import TASKS, KnownOptimum, Layout, Played, Task
+from costate.envs.tasks import TASKS, KnownOptimum, Played, Task
 from costate.envs.torque_pendulum import TorquePendulumWorld
 
 TIMESTEP = 0.1

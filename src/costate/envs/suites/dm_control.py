@@ -11,10 +11,10 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-from costate.envs.base import AbstractEnv
+from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
 from costate.envs.suite_record import AbstractSuiteTask
-from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS, Layout
+from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS
 
 PAPER_STEPS_WALKER_RUN = 100_000_000
 

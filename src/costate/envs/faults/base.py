@@ -1,0 +1,31 @@
+"""What a sensor fault is: something that readings pass through, one step at a time, inside the compiled loop."""
+
+import abc
+from typing import Any, NamedTuple
+
+from costate._types import Array, Bool, Float, Key
+
+FaultState = Any
+"""What a fault remembers between two steps, as a pytree; None if it remembers nothing."""
+
+
+class Reading(NamedTuple):
+    """What the sensors of a batch of environments say."""
+
+    value: Float[Array, "B O"]
+    seen: Bool[Array, "B O"]
+    """Whether a number comes from a sensor, as far as a receiver can tell. Faults that nobody notices leave it true."""
+
+
+class AbstractFault(abc.ABC):
+    """One kind of fault, for a batch of environments. A new episode has new sensors: nothing is remembered from the one before."""
+
+    @abc.abstractmethod
+    def start(self, batch: int, size: int) -> FaultState:
+        """A state of the right shape for ``batch`` environments with ``size`` sensors; its values do not matter, because every episode's first step
+        starts afresh.
+        """
+
+    @abc.abstractmethod
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+        """The reading after the fault, and what the fault remembers of it."""

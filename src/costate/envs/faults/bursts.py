@@ -1,0 +1,41 @@
+"""When something is out of order: independently in every step, or in bursts of a given mean length."""
+
+import jax
+import jax.numpy as jnp
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Key
+
+
+def working(
+    key: Key[Array, ""], broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
+) -> Bool[Array, "B U"]:
+    """Which of U units work in the next step, if ``broken`` did not in the last.
+
+    Without a mean ``length`` every step is drawn by itself. With one, units are Markov chains that leave a burst with probability 1/L and enter one
+    with probability p/((1 − p) L), of which a share p is broken at any time, the first step of an episode included (Gilbert 1960).
+    """
+    return jax.random.bernoulli(key, 1.0 - chance_of_breakage(broken, is_first, probability, length), broken.shape)
+
+
+def chance_of_breakage(
+    broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
+) -> Float[Array, "B U"] | float:
+    """Of every unit, that it does not work in the next step."""
+    if length is None or probability in (0.0, 1.0):
+        return probability
+    later = jnp.where(broken, 1.0 - 1.0 / length, probability / ((1.0 - probability) * length))
+    return jnp.where(is_first[:, None], probability, later)
+
+
+def check_bursts(name: str, probability: float, length_name: str, length: float) -> None:
+    """Raise unless bursts of this mean length can be out of order for this share of the time: even without a pause between two of them, L steps in
+    L + 1 is the largest share.
+    """
+    if probability == 0.0:
+        raise ConfigError(f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Give {name}, or leave {length_name} out.")
+    if probability < 1.0 and length < probability / (1.0 - probability):
+        raise ConfigError(
+            f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with at least one good step between two are "
+            f"bad for at most {length / (length + 1.0):.3g} of the time. Use a {length_name} of at least {probability / (1.0 - probability):.4g}."
+        )

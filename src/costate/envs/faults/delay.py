@@ -1,0 +1,56 @@
+"""Readings that arrive late."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from costate._types import Array, Bool, Float, Int, Key
+from costate.envs.faults.base import AbstractFault, FaultState, Reading
+
+
+class _Travelling(NamedTuple):
+    """The last D + 1 readings that were sent, the newest first."""
+
+    value: Float[Array, "D B O"]
+    seen: Bool[Array, "D B O"]
+    duration: Int[Array, "D B"]
+    """Steps that each takes."""
+    sent: Int[Array, " B"]
+    """Readings sent in this episode."""
+
+
+class Delay(AbstractFault):
+    """Every reading travels for ``fixed`` steps and up to ``jitter`` more, uniformly; the newest one that has arrived is shown.
+
+    One that is overtaken is never shown, and before the first has arrived nothing is.
+    """
+
+    def __init__(self, fixed: int, jitter: int) -> None:
+        self._fixed = fixed
+        self._jitter = jitter
+
+    def start(self, batch: int, size: int) -> FaultState:
+        depth = self._fixed + self._jitter + 1
+        numbers = jnp.zeros((depth, batch, size))
+        return _Travelling(numbers, numbers.astype(bool), jnp.zeros((depth, batch), jnp.int32), jnp.zeros(batch, jnp.int32))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+        duration = self._fixed + jax.random.randint(key, is_first.shape, 0, self._jitter + 1)
+        state = _Travelling(
+            value=_push(reading.value, state.value),
+            seen=_push(reading.seen, state.seen),
+            duration=_push(duration, state.duration),
+            sent=jnp.where(is_first, 0, state.sent) + 1,
+        )
+        age = jnp.arange(state.duration.shape[0])[:, None]
+        arrived = (age >= state.duration) & (age < state.sent[None])
+        newest = jnp.argmax(arrived, axis=0)[None, :, None]
+        value, seen = (jnp.take_along_axis(queue, newest, axis=0)[0] for queue in (state.value, state.seen))
+        there = arrived.any(axis=0)[:, None]
+        return Reading(jnp.where(there, value, 0.0), there & seen), state
+
+
+def _push(newest: Array, queue: Array) -> Array:
+    """The queue with one more in front and the oldest gone."""
+    return jnp.concatenate([newest[None], queue[:-1]])

@@ -1,0 +1,27 @@
+"""Outages: sensors whose readings do not arrive, all of them together, in groups, or each by itself."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from costate._types import Array, Bool, Key
+from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.bursts import working
+
+
+class Outage(AbstractFault):
+    """Units of sensors fail together: ``units[i]`` is the number of the unit that sensor i belongs to.
+
+    With one unit, no bursts and readings of zero instead, this is the paper's blackout: ỹ_t = m_t y_t with one m_t ~ Bernoulli(1 − p) (Section 5).
+    """
+
+    def __init__(self, probability: float, length: float | None, units: np.ndarray) -> None:
+        self._probability = probability
+        self._length = length
+        self._units = units
+
+    def start(self, batch: int, size: int) -> FaultState:
+        return jnp.zeros((batch, self._units.max() + 1), bool)
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+        works = working(key, state, is_first, self._probability, self._length)
+        return reading._replace(seen=reading.seen & works[:, self._units]), ~works

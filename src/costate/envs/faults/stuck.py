@@ -1,0 +1,25 @@
+"""Sensors that go on showing what they showed before they failed. Nobody notices: such a reading looks like any other."""
+
+import jax.numpy as jnp
+
+from costate._types import Array, Bool, Key
+from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.bursts import working
+
+
+class Stuck(AbstractFault):
+    """Every sensor by itself holds its last value for a time."""
+
+    def __init__(self, probability: float, length: float) -> None:
+        self._probability = probability
+        self._length = length
+
+    def start(self, batch: int, size: int) -> FaultState:
+        return jnp.zeros((batch, size), bool), jnp.zeros((batch, size))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+        stuck, last = state
+        works = working(key, stuck, is_first, self._probability, self._length)
+        # A sensor that is stuck from the start is stuck at its first value.
+        value = jnp.where(works | is_first[:, None], reading.value, last)
+        return reading._replace(value=value), (~works, value)
