@@ -176,7 +176,7 @@ def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
         now = TimeStep(jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), jnp.zeros(2), jnp.ones(2), jnp.asarray(first[t]), jnp.zeros(2, bool))
         count = np.where(first[t], 0, count)
         hidden = np.where((count % np.array([3, 2]) == 0)[:, None], 0.0, controller.hidden(plain))
-        expected, plain = controller.decide(robot, now, controller.with_hidden(plain, jnp.asarray(hidden)))
+        expected, plain = controller.decide(robot, now, controller.with_core_state(plain, jnp.asarray(hidden)))
         control, memory = erased.decide(robot, now, memory)
         np.testing.assert_allclose(control, expected, atol=1e-6)
         np.testing.assert_allclose(erased.hidden(memory), controller.hidden(plain), atol=1e-6)

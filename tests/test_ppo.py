@@ -49,15 +49,15 @@ def experience():
     run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99, cut=1))
     state, _, _ = run(policy, stats, start, jax.random.key(2))
     # The second segment starts in the middle of episodes, with something in memory.
-    hidden = state.hidden
+    core_state = state.core_state
     _, trajectory, final_value = run(policy, stats, state, jax.random.key(3))
-    np.testing.assert_array_equal(trajectory.hidden[0], hidden)
+    np.testing.assert_array_equal(trajectory.core_state[0], core_state)
     return policy, stats, trajectory, final_value
 
 
 def cut_at(trajectory: Trajectory, length: int | None = None) -> Trajectory:
     """The trajectory as a rollout hands it to a learner: hidden states only where streams are cut."""
-    return dataclasses.replace(trajectory, hidden=trajectory.hidden[:: length or ROLLOUT.rollout_length])
+    return dataclasses.replace(trajectory, core_state=trajectory.core_state[:: length or ROLLOUT.rollout_length])
 
 
 def batch_of(config: PPOConfig) -> Batch:
@@ -79,14 +79,14 @@ def test_first_importance_ratio_is_one():
         # The log-probability at collection, recomputed step by step in float64, against the unrolled one: no part of the two programs differs but
         # rounding.
         wide_policy, wide = double((policy, batch))
-        unrolled = unroll_policy(wide_policy, wide.rows.observation, wide.hidden, wide.rows.is_first)
-        hidden = trajectory.hidden.astype(jnp.float64)
+        unrolled = unroll_policy(wide_policy, wide.rows.observation, wide.core_state, wide.rows.is_first)
+        hidden = trajectory.core_state.astype(jnp.float64)
         means = jax.vmap(lambda y, h, first: act(wide_policy, y, h, first).control.mean)(wide.rows.observation, hidden, wide.rows.is_first)
         stepwise = Gaussian(means, wide_policy.readout.log_std).log_prob(wide.rows.action)
         ratio = jnp.exp(unrolled.control.log_prob(wide.rows.action) - stepwise)
         # The stored hidden states are float32, which is what remains.
         np.testing.assert_allclose(ratio, np.ones((20, 8)), atol=1e-5)
-    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     np.testing.assert_allclose(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5)
 
 
@@ -103,13 +103,13 @@ def test_merging_statistics_before_the_update_would_be_noticed():
     policy, stats, trajectory, final_value = experience()
     later = merge(stats, trajectory.observation, jnp.ones_like(trajectory.valid))
     batch = make_batch(PPOConfig(), 10.0, later, empty_stats(), cut_at(trajectory), final_value)
-    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     assert np.abs(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob) - 1.0).max() > 1e-3
 
 
 def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
     """PPO written out again without any co-state term."""
-    unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     ratio = jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob)
     actor = (surrogate_loss(ratio, batch.rows.advantage, config.clip_epsilon) * batch.rows.weight).sum()
     critic = (clipped_value_loss(unrolled.value, batch.rows.value, batch.rows.value_target, config.clip_epsilon) * batch.rows.weight).sum()
@@ -133,8 +133,8 @@ def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
     batch = take_minibatch(batch_of(PPOConfig()), jnp.arange(4))
 
     def distance(policy, frozen):
-        unrolled = unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
-        parts = unroll_policy(frozen, batch.rows.observation, batch.hidden, batch.rows.is_first)
+        unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
+        parts = unroll_policy(frozen, batch.rows.observation, batch.core_state, batch.rows.is_first)
         value = jax.vmap(jax.vmap(jax.grad(lambda x, h: frozen.critic.value(frozen.core.step(x, h)))))
         target = value(frozen.encoder.encode(batch.rows.observation), parts.memory.previous)
         hiddens = unrolled.memory.hiddens
@@ -170,7 +170,7 @@ def test_rows_whose_action_was_ignored_are_in_no_loss():
         log_prob=jnp.where(ignored, 1.0, batch.rows.log_prob),
     )
     ours, other = (
-        jax.grad(lambda p, b=b: total_loss(p, take_minibatch(b, jnp.arange(8)), config)[0])(policy) for b in (batch, Batch(spoilt, batch.hidden))
+        jax.grad(lambda p, b=b: total_loss(p, take_minibatch(b, jnp.arange(8)), config)[0])(policy) for b in (batch, Batch(spoilt, batch.core_state))
     )
     jax.tree.map(np.testing.assert_array_equal, ours, other)
 
@@ -204,14 +204,14 @@ def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state()
         columns = slice(8 * piece, 8 * piece + 8)
         np.testing.assert_array_equal(pieces.rows.observation[:, columns], whole.rows.observation[start : start + 5])
         np.testing.assert_array_equal(pieces.rows.advantage[:, columns], whole.rows.advantage[start : start + 5])
-        np.testing.assert_array_equal(pieces.hidden[columns], trajectory.hidden[start])
+        np.testing.assert_array_equal(pieces.core_state[columns], trajectory.core_state[start])
 
 
 def test_truncated_pieces_compute_the_same_values_as_the_whole():
     policy, _, _, _ = experience()
     whole, pieces = batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))
-    full = unroll_policy(policy, whole.rows.observation, whole.hidden, whole.rows.is_first).value
-    cut = unroll_policy(policy, pieces.rows.observation, pieces.hidden, pieces.rows.is_first).value
+    full = unroll_policy(policy, whole.rows.observation, whole.core_state, whole.rows.is_first).value
+    cut = unroll_policy(policy, pieces.rows.observation, pieces.core_state, pieces.rows.is_first).value
     # Same weights, so the stored hidden states are the ones the whole sequence passes through.
     np.testing.assert_allclose(np.concatenate([cut[:, 8 * i : 8 * i + 8] for i in range(4)]), full, atol=1e-5)
 
@@ -314,7 +314,7 @@ def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_bef
     batch = take_minibatch(batch_of(config), jnp.arange(8))
     last = np.asarray(trajectory.ends & (trajectory.discount == 0.0) & trajectory.valid)
     assert 0 < last.sum() < last.size
-    hiddens = np.asarray(unroll_policy(policy, batch.rows.observation, batch.hidden, batch.rows.is_first).memory.hiddens)
+    hiddens = np.asarray(unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory.hiddens)
     by_hand = np.mean([np.mean(h**2) for h in hiddens[last]])
     (without, _), (with_condition, metrics) = total_loss(policy, batch, plain), total_loss(policy, batch, config)
     np.testing.assert_allclose(metrics["losses/terminal"], by_hand, rtol=1e-5)
@@ -325,7 +325,7 @@ def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
     policy, _, _, _ = experience()
     config = PPOConfig()
     batch = take_minibatch(batch_of(config), jnp.arange(4))
-    spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.hidden)
+    spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.core_state)
     ours, other = (jax.value_and_grad(total_loss, has_aux=True)(policy, b, config) for b in (batch, spoilt))
     assert "losses/terminal" not in ours[0][1]
     jax.tree.map(np.testing.assert_array_equal, ours, other)

@@ -77,7 +77,7 @@ def test_final_value_is_that_of_the_observation_after_the_last_row():
     _, _, longer, _ = rollout(RememberedCue(), 7)
     del trajectory, longer
     observation = normalise(empty_stats((1,)), state.timestep.observation, 10.0)
-    np.testing.assert_allclose(final_value, act(policy, observation, state.hidden, state.timestep.is_first).value, rtol=1e-6)
+    np.testing.assert_allclose(final_value, act(policy, observation, state.core_state, state.timestep.is_first).value, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("dropout", "dark"), [(0.0, 0.0), (1.0, 1.0)])

@@ -87,7 +87,7 @@ def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
     inputs = sac_inputs(stats, 10.0, rows.complete, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
     hiddens = read_window(critic, inputs, rows.is_first, 0).hiddens
     np.testing.assert_allclose(rows.memory[1:, ..., 4:], hiddens[:-1], atol=1e-6)
-    np.testing.assert_allclose(state.critic_hidden, hiddens[-1], atol=1e-6)
+    np.testing.assert_allclose(state.critic_state, hiddens[-1], atol=1e-6)
 
 
 def test_what_both_networks_remembered_is_stored_with_every_row():
@@ -96,7 +96,7 @@ def test_what_both_networks_remembered_is_stored_with_every_row():
     _, actor, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic)
     inputs = sac_inputs(stats, 10.0, rows.observation, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
     assert rows.is_first[1:].any(), "an episode starts on the way"
-    for network, stored, final in ((actor, rows.memory[..., :4], state.hidden), (critic, rows.memory[..., 4:], state.critic_hidden)):
+    for network, stored, final in ((actor, rows.memory[..., :4], state.core_state), (critic, rows.memory[..., 4:], state.critic_state)):
         hiddens = read_window(network, inputs, rows.is_first, 0).hiddens
         np.testing.assert_allclose(stored[1:], hiddens[:-1], atol=1e-6)
         np.testing.assert_array_equal(stored[0], 0.0)

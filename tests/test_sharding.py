@@ -78,7 +78,7 @@ def experience(config, seeds):
         observation=normal(*shape, 5),
         is_first=jnp.asarray(np.roll(ends, 2, axis=1)),
         valid=jnp.asarray(~np.roll(ends, 1, axis=1)),
-        hidden=normal(len(seeds), 1, streams, config.policy.hidden_size),
+        core_state=normal(len(seeds), 1, streams, config.policy.hidden_size),
         action=normal(*shape, 1),
         log_prob=normal(*shape) - 1.0,
         value=normal(*shape),

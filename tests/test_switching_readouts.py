@@ -196,7 +196,7 @@ def test_first_importance_ratio_is_one_and_the_gradient_of_the_loss_is_that_of_f
     assert set(np.unique(trajectory.action)) == {-1.0, 0.0, 1.0}
     config = PPOConfig(minibatches=1)
     batch = take_minibatch(make_batch(config, 10.0, empty_stats((1,)), empty_stats(), trajectory, final_value), jnp.arange(4))
-    unrolled = jax.jit(unroll_policy)(policy, batch.rows.observation, batch.hidden, batch.rows.is_first)
+    unrolled = jax.jit(unroll_policy)(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     # float32 sums in another order.
     np.testing.assert_allclose(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob), np.ones((12, 4)), atol=1e-5)
     # The co-state loss has a target behind stop_gradient, which differences do not see.

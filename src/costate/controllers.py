@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-from costate.cores import initial_hidden
+from costate.cores import empty_core_state
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
@@ -38,11 +38,15 @@ class AbstractController(eqx.Module):
 
     @abc.abstractmethod
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
-        """h, the part of a memory that is the core's."""
+        """h, the part of a memory that plays the co-state."""
 
     @abc.abstractmethod
-    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
-        """The same memory with another h."""
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        """The part of a memory that is the core's, of which h is all or a part."""
+
+    @abc.abstractmethod
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        """The same memory with another state of the core."""
 
 
 class PolicyController(AbstractController):
@@ -53,22 +57,25 @@ class PolicyController(AbstractController):
     observation_clip: float | None = eqx.field(static=True)
 
     def empty_memory(self, env: AbstractActuators) -> Carry:
-        return initial_hidden(self.policy.core, env.batch_size)
+        return empty_core_state(self.policy.core, env.batch_size)
 
     def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         decision = act(self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first)
         control = decision.control.actuate(decision.control.mode(), env.action_low, env.action_high)
-        return control, decision.hidden
+        return control, decision.core_state
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
         return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
-        hidden: Float[Array, "B H"] = memory
-        return hidden
+        return self.policy.core.expose(memory)
 
-    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
-        return hidden
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        core_state: Float[Array, "B C"] = memory
+        return core_state
+
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        return core_state
 
 
 class SquashedController(AbstractController):
@@ -79,23 +86,26 @@ class SquashedController(AbstractController):
     observation_clip: float | None = eqx.field(static=True)
 
     def empty_memory(self, env: AbstractActuators) -> Carry:
-        return initial_hidden(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))
+        return empty_core_state(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))
 
     def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
-        hidden, before = memory
-        policy, hidden = act_once(self.actor, self._inputs(now, before), hidden, now.is_first)
+        core_state, before = memory
+        policy, core_state = act_once(self.actor, self._inputs(now, before), core_state, now.is_first)
         control = policy.mode()
-        return scale_control(env, control), (hidden, control)
+        return scale_control(env, control), (core_state, control)
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
         return self.actor.encoder.encode(self._inputs(now, memory[1]))
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
-        hidden: Float[Array, "B H"] = memory[0]
-        return hidden
+        return self.actor.core.expose(memory[0])
 
-    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
-        return hidden, memory[1]
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        core_state: Float[Array, "B C"] = memory[0]
+        return core_state
+
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        return core_state, memory[1]
 
     def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
         return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)

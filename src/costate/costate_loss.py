@@ -11,7 +11,7 @@ EPSILON = 1e-8
 
 
 def costate_targets(core: AbstractCore, critic: LinearCritic, memory: Memory) -> Float[Array, "T B F"]:
-    """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t with h_t = core(ỹ_t, h_{t−1}) and h_{t−1} held fixed (Section 4.2).
+    """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t through the core's step, with what it carried before held fixed (Section 4.2).
 
     The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t).
     """

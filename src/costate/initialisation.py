@@ -41,3 +41,8 @@ def uniform(key: Key[Array, ""], rows: int, columns: int, fan: int) -> Float[Arr
 def recurrent_matrix(key: Key[Array, ""], kind: Initialisation, rows: int, columns: int) -> Float[Array, "rows columns"]:
     """A weight matrix of a recurrent core; ``columns`` is the hidden size."""
     return orthogonal(key, rows, columns) if kind == "orthogonal" else uniform(key, rows, columns, columns)
+
+
+def recurrent_matrices(keys: Key[Array, " K"], kind: Initialisation, rows: int, columns: int) -> Float[Array, "K rows columns"]:
+    """Several of them drawn apart, so that each of them is orthogonal, not only their concatenation."""
+    return jax.vmap(lambda key: recurrent_matrix(key, kind, rows, columns))(keys)

@@ -44,7 +44,7 @@ class RecurrentActorCritic(eqx.Module):
 class PolicyStep(eqx.Module):
     """What one observation does to a batch of streams."""
 
-    hidden: Float[Array, "B H"]
+    core_state: Float[Array, "B C"]
     control: AbstractDistribution
     value: Float[Array, " B"]
 
@@ -57,18 +57,19 @@ class Unrolled(eqx.Module):
     value: Float[Array, "T B"]
 
 
-def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]) -> PolicyStep:
+def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]) -> PolicyStep:
     """Read one observation (the three lines of Algorithm 1 before sampling)."""
     features = policy.encoder.encode(observation)
-    hidden = step_batch(policy.core, features, hidden, is_first)
-    return PolicyStep(hidden, policy.readout.distribution(features, hidden), policy.critic.value(hidden))
+    core_state = step_batch(policy.core, features, core_state, is_first)
+    hidden = policy.core.expose(core_state)
+    return PolicyStep(core_state, policy.readout.distribution(features, hidden), policy.critic.value(hidden))
 
 
 def unroll_policy(
-    policy: RecurrentActorCritic, observation: Float[Array, "T B O"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    policy: RecurrentActorCritic, observation: Float[Array, "T B O"], core_state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
 ) -> Unrolled:
     """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
-    memory = read_sequence(policy.core, policy.encoder.encode(observation), hidden, is_first)
+    memory = read_sequence(policy.core, policy.encoder.encode(observation), core_state, is_first)
     return Unrolled(memory, policy.readout.distribution(memory.features, memory.hiddens), policy.critic.value(memory.hiddens))
 
 

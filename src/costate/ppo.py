@@ -36,7 +36,7 @@ class PPOConfig:
     minibatches: int = 4
     """Parts into which the streams are split in every epoch."""
     bptt_length: int | None = None
-    """Steps through which gradients flow; longer rollouts are cut into pieces that start from stored hidden states. None for the whole rollout."""
+    """Steps through which gradients flow; longer rollouts are cut into pieces that start from stored memories. None for the whole rollout."""
     learning_rate: float = 2.5e-4
     """Adam's step size at the start."""
     learning_rate_decay: Literal["linear", "none"] = "linear"
@@ -136,7 +136,7 @@ class Batch(eqx.Module):
     """Sequences for the losses."""
 
     rows: Rows
-    hidden: Float[Array, "S H"]
+    core_state: Float[Array, "S C"]
     """Where each stream's memory starts."""
 
 
@@ -197,11 +197,11 @@ def make_batch(
         value_target=advantage + trajectory.value,
         terminal=row_weights((trajectory.valid & trajectory.ends & (trajectory.discount == 0.0)).astype(reward.dtype)),
     )
-    return cut_streams(rows, trajectory.hidden, config.bptt_length)
+    return cut_streams(rows, trajectory.core_state, config.bptt_length)
 
 
-def cut_streams(rows: Rows, hidden: Float[Array, "P B H"], length: int | None) -> Batch:
-    """Every stream cut into pieces of ``length`` steps, each starting from the hidden state that the rollout had there."""
+def cut_streams(rows: Rows, core_state: Float[Array, "P B C"], length: int | None) -> Batch:
+    """Every stream cut into pieces of ``length`` steps, each starting from what the rollout's core carried there."""
     steps, streams = rows.weight.shape
     length = length or steps
 
@@ -209,7 +209,7 @@ def cut_streams(rows: Rows, hidden: Float[Array, "P B H"], length: int | None) -
         pieces = array.reshape(steps // length, length, streams, *array.shape[2:])
         return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *array.shape[2:])
 
-    return Batch(jax.tree.map(cut, rows), hidden.reshape(-1, hidden.shape[-1]))
+    return Batch(jax.tree.map(cut, rows), core_state.reshape(-1, core_state.shape[-1]))
 
 
 def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALONE) -> Batch:
@@ -225,7 +225,7 @@ def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALO
     own = shards.part(streams, axis=0)
     rows: Rows = jax.tree.map(lambda array: jnp.take(array, own, axis=1), batch.rows)
     weight, advantage, terminal = (shards.part(array, axis=1) for array in (weight, advantage, terminal))
-    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal), batch.hidden[own])
+    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal), batch.core_state[own])
 
 
 def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
@@ -243,7 +243,7 @@ def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unro
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
     memory = unrolled.memory
     target = costate_targets(policy.core, policy.critic, memory)
-    hidden = memory.hiddens if config.costate_hidden == "after" else memory.previous
+    hidden = memory.hiddens if config.costate_hidden == "after" else policy.core.expose(memory.previous)
     return weighted_sum(costate_distance(hidden, target), weight)
 
 
@@ -268,7 +268,7 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, sh
     The shares add up to the whole, because row weights sum to 1 over all devices.
     """
     rows = batch.rows
-    unrolled = unroll_policy(policy, rows.observation, batch.hidden, rows.is_first)
+    unrolled = unroll_policy(policy, rows.observation, batch.core_state, rows.is_first)
     log_ratio = unrolled.control.log_prob(rows.action) - rows.log_prob
     ratio = jnp.exp(log_ratio)
 
@@ -307,7 +307,7 @@ def optimise(
     shards: Shards,
 ) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
     """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
-    streams = batch.hidden.shape[0]
+    streams = batch.core_state.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
     def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Any]:

@@ -48,7 +48,7 @@ class RolloutState(eqx.Module):
 
     env_state: EnvState
     timestep: TimeStep
-    hidden: Float[Array, "*N B H"]
+    core_state: Float[Array, "*N B C"]
     episode_return: Float[Array, "*N B"]
     episode_length: Int[Array, "*N B"]
     discounted_return: Float[Array, "*N B"]
@@ -61,8 +61,8 @@ class Trajectory(eqx.Module):
     is_first: Bool[Array, "*T B"]
     valid: Bool[Array, "*T B"]
     """False where y_t is the last of its episode: the action is ignored there, so the row belongs in no loss."""
-    hidden: Float[Array, "*P B H"]
-    """The hidden state before y_t was read; over time kept only where streams are cut for truncated BPTT, at least for the first step."""
+    core_state: Float[Array, "*P B C"]
+    """What the core carried before y_t was read; over time kept only where streams are cut for truncated BPTT, at least for the first step."""
     action: Float[Array, "*T B A"]
     """As sampled, before the actuators made of it what their bounds allow."""
     log_prob: Float[Array, "*T B"]
@@ -95,26 +95,26 @@ def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
 def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -> RolloutState:
     """Start a new episode in every environment, with nothing in memory (runs on the host)."""
     env_state, timestep = env.reset(key)
-    return _with_empty_memory(env_state, timestep, (env.batch_size, policy.core.hidden_size))
+    return _with_empty_memory(env_state, timestep, (env.batch_size, policy.core.state_size))
 
 
 def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
     """The same for every seed, with the seeds as the first axis."""
     env_state, timestep = env.reset_seeds(keys)
-    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, hidden_size_of(policies.core)))
+    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, state_size_of(policies.core)))
 
 
-def hidden_size_of(cores: AbstractCore) -> int:
-    """Width of the memory of cores that have the seeds as the first axis of their arrays; a core itself knows one seed only."""
+def state_size_of(cores: AbstractCore) -> int:
+    """Width of what is carried by cores that have the seeds as the first axis of their arrays; a core itself knows one seed only."""
     one: AbstractCore = jax.eval_shape(lambda cores: jax.tree.map(lambda leaf: leaf[0], cores), cores)
-    return int(one.hidden_size)
+    return int(one.state_size)
 
 
 def _with_empty_memory(env_state: EnvState, timestep: TimeStep, shape: tuple[int, ...]) -> RolloutState:
     # Made by NumPy, for the reason given in `first_step`.
     empty = (np.zeros(shape, np.float32), np.zeros(shape[:-1], np.float32), np.zeros(shape[:-1], np.int32))
-    hidden, zeros, counts = jax.device_put(empty)
-    return RolloutState(env_state, timestep, hidden, zeros, counts, zeros)
+    core_state, zeros, counts = jax.device_put(empty)
+    return RolloutState(env_state, timestep, core_state, zeros, counts, zeros)
 
 
 class Exploration(NamedTuple):
@@ -162,16 +162,16 @@ def roll(
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
     """T steps of every environment of one seed; returns also the value of the observation after the last of them, to bootstrap from.
 
-    Hidden states are kept at every ``cut``-th step; only at the first if that is None.
+    Core states are kept at every ``cut``-th step; only at the first if that is None.
     """
 
     def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
         return _advance(env, config, discount, policy, stats, state, now)
 
     state, trajectory = jax.lax.scan(advance, state, exploration)
-    trajectory = dataclasses.replace(trajectory, hidden=trajectory.hidden[:: cut or config.rollout_length])
+    trajectory = dataclasses.replace(trajectory, core_state=trajectory.core_state[:: cut or config.rollout_length])
     observation = normalise(stats, state.timestep.observation, config.observation_clip)
-    final_value = act(policy, observation, state.hidden, state.timestep.is_first).value
+    final_value = act(policy, observation, state.core_state, state.timestep.is_first).value
     return state, trajectory, final_value
 
 
@@ -186,7 +186,7 @@ def _advance(
 ) -> tuple[RolloutState, Trajectory]:
     """One row: read, act, step."""
     now = state.timestep
-    decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.hidden, now.is_first)
+    decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first)
     action = decision.control.sample(exploration.noise)
     env_state, after = env.step(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.env_keys)
 
@@ -196,7 +196,7 @@ def _advance(
         observation=now.observation,
         is_first=now.is_first,
         valid=~now.is_last,
-        hidden=state.hidden,
+        core_state=state.core_state,
         action=action,
         log_prob=decision.control.log_prob(action),
         value=decision.value,
@@ -207,7 +207,7 @@ def _advance(
         episode_length=episode_length,
         discounted_return=discounted_return,
     )
-    return RolloutState(env_state, after, decision.hidden, episode_return, episode_length, discounted_return), row
+    return RolloutState(env_state, after, decision.core_state, episode_return, episode_length, discounted_return), row
 
 
 def count_step(

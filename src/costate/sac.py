@@ -5,7 +5,7 @@ depend on ỹ, because π has an encoder of its own, so the co-state's target is
 
     λ̂_t = stop_gradient ∂V/∂ỹ_t = (∂h_t/∂ỹ_t)ᵀ ∂/∂h_t E_{u∼π} min_i Q_i(h_t, u),
 
-with h_{t−1} held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples anyway.
+with what the core carried before held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples.
 
 A critic is only needed while learning, where a simulator knows what the sensors would have shown. One that sees it (`critic="sighted"`; Pinto et al.
 2017) needs no memory, and its gradient is that of a value of the state itself: what the actor's memory is pulled to is then the co-state at the true
@@ -170,7 +170,7 @@ def sac_loss(
     before = controls_before(rows.action, windows.before)
     inputs = sac_inputs(stats, observation_clip, rows.observation, before, rows.is_first)
     judged = inputs if rows.complete is None else sac_inputs(stats, observation_clip, rows.complete, before, rows.is_first)
-    of_actor, of_critic = starting_memories(windows.memory, actor.core.hidden_size)
+    of_actor, of_critic = starting_memories(windows.memory, actor.core.state_size)
     actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
     critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
     target_memory = read_window(target, judged, rows.is_first, burn_in, of_critic)

@@ -58,7 +58,7 @@ def fresh_sac(
     learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size)
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
-    remembered = networks.actor.core.hidden_size + networks.critic.core.hidden_size if config.replay.start == "stored" else 0
+    remembered = networks.actor.core.state_size + networks.critic.core.state_size if config.replay.start == "stored" else 0
     replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered, config.critic == "sighted")
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
-from costate.cores import AbstractCore, Memory, read_sequence, step_batch
+from costate.cores import AbstractCore, Memory, empty_core_state, read_sequence, step_batch
 from costate.cores.memoryless import Memoryless
 from costate.initialisation import orthogonal
 from costate.policy import Encoder, PolicyConfig, build_encoder
@@ -98,36 +98,36 @@ def read_window(
     inputs: Float[Array, "L N I"],
     is_first: Bool[Array, "L N"],
     burn_in: int,
-    hidden: Float[Array, "N H"] | None = None,
+    core_state: Float[Array, "N C"] | None = None,
 ) -> Memory:
     """The memory over the rows after the burn-in.
 
-    It starts from ``hidden``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
+    It starts from ``core_state``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
     """
     if isinstance(network.core, Memoryless):
         # Nothing to fill.
         inputs, is_first, burn_in = inputs[burn_in:], is_first[burn_in:], 0
     features = network.encoder.encode(inputs)
-    if hidden is None:
-        hidden = jnp.zeros((inputs.shape[1], network.core.hidden_size), features.dtype)
+    if core_state is None:
+        core_state = empty_core_state(network.core, inputs.shape[1]).astype(features.dtype)
     if burn_in > 0:
-        warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], hidden)), is_first[:burn_in])
-        hidden = jax.lax.stop_gradient(warm.hiddens[-1])
-    return read_sequence(network.core, features[burn_in:], hidden, is_first[burn_in:])
+        warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], core_state)), is_first[:burn_in])
+        core_state = jax.lax.stop_gradient(warm.final)
+    return read_sequence(network.core, features[burn_in:], core_state, is_first[burn_in:])
 
 
-def starting_memories(memory: Float[Array, "N S"] | None, actor_size: int) -> tuple[Float[Array, "N H"], Float[Array, "N G"]] | tuple[None, None]:
+def starting_memories(memory: Float[Array, "N S"] | None, actor_size: int) -> tuple[Float[Array, "N C"], Float[Array, "N G"]] | tuple[None, None]:
     """What actor and critic remembered, taken apart; none if nothing was stored."""
     return (None, None) if memory is None else (memory[:, :actor_size], memory[:, actor_size:])
 
 
 def act_once(
-    actor: RecurrentActor, inputs: Float[Array, "B I"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]
-) -> tuple[SquashedGaussian, Float[Array, "B H"]]:
+    actor: RecurrentActor, inputs: Float[Array, "B I"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]
+) -> tuple[SquashedGaussian, Float[Array, "B C"]]:
     """Read one observation of every stream."""
     features = actor.encoder.encode(inputs)
-    hidden = step_batch(actor.core, features, hidden, is_first)
-    return actor.policy(features, hidden), hidden
+    core_state = step_batch(actor.core, features, core_state, is_first)
+    return actor.policy(features, actor.core.expose(core_state)), core_state
 
 
 def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:

@@ -12,7 +12,7 @@ from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import step_batch
 from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
-from costate.rollout import Exploration, count_step, hidden_size_of
+from costate.rollout import Exploration, count_step, state_size_of
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
 
@@ -22,8 +22,8 @@ class SACRolloutState(eqx.Module):
 
     env_state: EnvState
     timestep: TimeStep
-    hidden: Float[Array, "*N B H"]
-    critic_hidden: Float[Array, "*N B G"] | None
+    core_state: Float[Array, "*N B C"]
+    critic_state: Float[Array, "*N B G"] | None
     """What the critic remembers, where that is stored with every row."""
     before: Float[Array, "*N B A"]
     """The control before the observation."""
@@ -35,10 +35,10 @@ def begin_sac(env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic
     """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
     env_state, timestep = env.reset_seeds(keys)
     shape = (keys.shape[0], env.batch_size)
-    widths = (hidden_size_of(actors.core), None if critics is None else hidden_size_of(critics.core), env.action_size)
+    widths = (state_size_of(actors.core), None if critics is None else state_size_of(critics.core), env.action_size)
     # Made by NumPy, for the reason given in `first_step`.
-    hiddens = (None if width is None else np.zeros((*shape, width), np.float32) for width in widths)
-    return SACRolloutState(env_state, timestep, *jax.device_put((*hiddens, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
+    memories = (None if width is None else np.zeros((*shape, width), np.float32) for width in widths)
+    return SACRolloutState(env_state, timestep, *jax.device_put((*memories, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
 
 
 class Episodes(NamedTuple):
@@ -68,18 +68,18 @@ def roll_sac(
     def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         seen = state.timestep
         inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
-        policy, hidden = act_once(actor, inputs, state.hidden, seen.is_first)
+        policy, core_state = act_once(actor, inputs, state.core_state, seen.is_first)
         complete = without_blackout(seen) if with_complete else None
-        critic_hidden, memory = state.critic_hidden, None
-        if critic is not None and critic_hidden is not None:
-            memory = jnp.concatenate([state.hidden, critic_hidden], axis=-1)
+        critic_state, memory = state.critic_state, None
+        if critic is not None and critic_state is not None:
+            memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
             judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
-            critic_hidden = step_batch(critic.core, critic.encoder.encode(judged), critic_hidden, seen.is_first)
+            critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
         action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
         env_state, after = env.step(state.env_state, scale_control(env, action), now.env_keys)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
         row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
-        following = SACRolloutState(env_state, after, hidden, critic_hidden, action, episode_return, episode_length)
+        following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)
         return following, (row, Episodes(after.is_last, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)

@@ -21,10 +21,11 @@ def build(name: str) -> AbstractCore:
     )
 
 
-def sequence() -> tuple[jax.Array, jax.Array, jax.Array]:
-    key_feature, key_hidden = jax.random.split(jax.random.key(2))
+def sequence(core: AbstractCore) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Observations, the state to start from, and where episodes start."""
+    key_feature, key_state = jax.random.split(jax.random.key(2))
     is_first = jnp.zeros((T, B), bool).at[0, 0].set(True).at[5, 1].set(True).at[6, 1].set(True)
-    return jax.random.normal(key_feature, (T, B, F)), jax.random.normal(key_hidden, (B, H)), is_first
+    return jax.random.normal(key_feature, (T, B, F)), jax.random.normal(key_state, (B, core.state_size)), is_first
 
 
 def double(tree):
@@ -33,41 +34,45 @@ def double(tree):
 
 def test_unroll_equals_stepping_one_stream_at_a_time(name):
     core = build(name)
-    features, hidden, is_first = sequence()
-    hiddens = unroll(core, features, hidden, is_first)
-    step = jax.jit(lambda feature, hidden: core.step(feature, hidden))
+    features, state, is_first = sequence(core)
+    memory = read_sequence(core, features, state, is_first)
+    step = jax.jit(core.step)
     for b in range(B):
-        h = hidden[b]
+        s = state[b]
         for t in range(T):
-            h = step(features[t, b], jnp.zeros(H) if is_first[t, b] else h)
+            s = step(features[t, b], jnp.zeros_like(s) if is_first[t, b] else s)
             # float32 sums in another order.
-            np.testing.assert_allclose(hiddens[t, b], h, atol=2e-6)
+            np.testing.assert_allclose(memory.hiddens[t, b], core.expose(s), atol=2e-6)
+        # What a sequence is continued from is the whole state, and not only the part of it that is shown.
+        np.testing.assert_allclose(memory.final[b], s, atol=4e-6)
 
 
 def test_unroll_equals_the_plain_scan_in_value_and_gradient(name):
     with jax.enable_x64(True):
-        core, (features, hidden, is_first) = double((build(name), sequence()))
+        core = double(build(name))
+        features, state, is_first = double(sequence(core))
         weights = jax.random.normal(jax.random.key(3), (T, B, H), jnp.float64)
 
-        def loss(way, core, features, hidden):
-            return (weights * jnp.sin(way(core, features, hidden, is_first))).sum()
+        def loss(way, core, features, state):
+            return (weights * jnp.sin(way(core, features, state, is_first))).sum()
 
-        fast = jax.jit(jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2)))(core, features, hidden)
-        plain = jax.jit(jax.value_and_grad(lambda *a: loss(scan_unroll, *a), argnums=(0, 1, 2)))(core, features, hidden)
+        fast = jax.jit(jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2)))(core, features, state)
+        plain = jax.jit(jax.value_and_grad(lambda *a: loss(scan_unroll, *a), argnums=(0, 1, 2)))(core, features, state)
         # Both are the same sums in float64, in another order.
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), fast, plain)
 
 
 def test_gradient_equals_finite_differences(name):
     with jax.enable_x64(True):
-        core, (features, hidden, is_first) = double((build(name), sequence()))
+        core = double(build(name))
+        features, state, is_first = double(sequence(core))
         weights = jax.random.normal(jax.random.key(4), (T, B, H), jnp.float64)
 
         @jax.jit
         def loss(inputs):
             return (weights * unroll(inputs[0], inputs[1], inputs[2], is_first)).sum()
 
-        inputs = (core, features, hidden)
+        inputs = (core, features, state)
         gradient = jax.grad(loss)(inputs)
         leaves, structure = jax.tree.flatten(inputs)
         for seed in range(5):
@@ -82,10 +87,10 @@ def test_gradient_equals_finite_differences(name):
 
 def test_the_past_is_forgotten_where_an_episode_starts(name):
     core = build(name)
-    features, hidden, is_first = sequence()
+    features, state, is_first = sequence(core)
     other_past = features.at[:5, 1].add(1.0)
-    same = unroll(core, features, hidden, is_first)
-    changed = unroll(core, other_past, hidden + 1.0, is_first)
+    same = unroll(core, features, state, is_first)
+    changed = unroll(core, other_past, state + 1.0, is_first)
     np.testing.assert_array_equal(same[5:, 1], changed[5:, 1])
     np.testing.assert_array_equal(same[:, 0], changed[:, 0])
     # The stream without a start does remember, unless the core has no memory at all.
@@ -94,49 +99,63 @@ def test_the_past_is_forgotten_where_an_episode_starts(name):
 
 def test_the_past_before_a_start_gets_no_gradient(name):
     core = build(name)
-    features, hidden, is_first = sequence()
-    gradient = jax.grad(lambda x: unroll(core, x, hidden, is_first)[5:, 1].sum())(features)
+    features, state, is_first = sequence(core)
+    gradient = jax.grad(lambda x: unroll(core, x, state, is_first)[5:, 1].sum())(features)
     assert not gradient[:5, 1].any()
     assert gradient[6, 1].any()
 
 
-def test_previous_hidden_is_what_the_core_continued_from(name):
+def test_previous_is_what_the_core_continued_from(name):
     core = build(name)
-    features, hidden, is_first = sequence()
-    memory = read_sequence(core, features, hidden, is_first)
+    features, state, is_first = sequence(core)
+    memory = read_sequence(core, features, state, is_first)
     again = jax.vmap(jax.vmap(core.step))(features, memory.previous)
-    np.testing.assert_allclose(again, memory.hiddens, atol=2e-6)
-    np.testing.assert_array_equal(memory.previous[5, 1], np.zeros(H))
+    np.testing.assert_allclose(core.expose(again), memory.hiddens, atol=2e-6)
+    np.testing.assert_allclose(again[-1], memory.final, atol=4e-6)
+    np.testing.assert_array_equal(memory.previous[5, 1], np.zeros(core.state_size))
 
 
 def test_feature_gradients_equal_the_derivative_of_one_step(name):
     """Against `step` differentiated by itself, for every step and stream, in float64: the tape must lose nothing."""
     with jax.enable_x64(True):
-        core, (features, hidden, is_first) = double((build(name), sequence()))
+        core = double(build(name))
+        features, state, is_first = double(sequence(core))
         cotangents = jax.random.normal(jax.random.key(5), (T, B, H), jnp.float64)
-        memory = read_sequence(core, features, hidden, is_first)
+        memory = read_sequence(core, features, state, is_first)
         gradients = feature_gradients(core, memory, cotangents)
-        h = hidden
+        shown_by = jax.jit(jax.vmap(jax.jacobian(lambda feature, s: core.expose(core.step(feature, s)))))
+        s = state
         for t in range(T):
-            h = jnp.where(is_first[t][:, None], 0.0, h)
-            jacobian = jax.vmap(jax.jacobian(core.step))(features[t], h)
-            np.testing.assert_allclose(gradients[t], jnp.einsum("bh,bhf->bf", cotangents[t], jacobian), rtol=1e-11, atol=1e-12)
-            h = jax.vmap(core.step)(features[t], h)
+            s = jnp.where(is_first[t][:, None], 0.0, s)
+            np.testing.assert_allclose(gradients[t], jnp.einsum("bh,bhf->bf", cotangents[t], shown_by(features[t], s)), rtol=1e-11, atol=1e-12)
+            s = jax.vmap(core.step)(features[t], s)
 
 
 def test_a_batch_step_equals_single_steps(name):
     core = build(name)
-    features, hidden, is_first = sequence()
-    stepped = step_batch(core, features[5], hidden, is_first[5])
+    features, state, is_first = sequence(core)
+    stepped = step_batch(core, features[5], state, is_first[5])
     for b in range(B):
         # float32 sums in another order.
-        np.testing.assert_allclose(stepped[b], core.step(features[5, b], jnp.zeros(H) if is_first[5, b] else hidden[b]), atol=1e-6)
+        np.testing.assert_allclose(stepped[b], core.step(features[5, b], jnp.zeros_like(state[b]) if is_first[5, b] else state[b]), atol=1e-6)
 
 
-def test_hidden_size_is_the_width_of_the_state(name):
+def test_sizes_are_the_widths_of_what_is_carried_and_of_what_is_shown(name):
     core = build(name)
+    state = core.step(jnp.zeros(F), jnp.zeros(core.state_size))
+    assert state.shape == (core.state_size,)
     assert core.hidden_size == H
-    assert core.step(jnp.zeros(F), jnp.zeros(H)).shape == (H,)
+    assert core.expose(state).shape == (H,)
+
+
+def test_memory_stays_finite_however_long_and_whatever_is_seen(name):
+    """The largest features there are, for longer than any episode, and every weight larger than a fresh one."""
+    core = jax.tree.map(lambda leaf: 3.0 * leaf, build(name))
+    features = jnp.sign(jax.random.normal(jax.random.key(6), (2000, 1, F)))
+    hiddens = unroll(core, features, jnp.zeros((1, core.state_size)), jnp.zeros((2000, 1), bool))
+    assert np.isfinite(hiddens).all()
+    # Nothing grows with time: the second half is like the first.
+    assert np.abs(hiddens[1000:]).max() < 2.0 * np.abs(hiddens[:1000]).max()
 
 
 def test_every_initial_recurrent_matrix_is_orthogonal(name):

@@ -37,7 +37,7 @@ class Sequence(NamedTuple):
     memory: Any
     """What the controller remembered before each observation, with leading axes T and B."""
     hidden: Float[Array, "T B H"]
-    """The hidden state after it."""
+    """The hidden state after it, the part of the memory that plays the co-state."""
     is_first: Bool[Array, "T B"]
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from costate._types import Array, Float, Key, UInt
 from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
 from costate.controllers import PolicyController
+from costate.cores import empty_core_state
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractEnv
 from costate.policy import build_policy, unroll_policy
@@ -65,7 +65,8 @@ class OnPolicy(AbstractAlgorithm):
 
     def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)
-        unrolled = unroll_policy(state.policy, observation, jnp.zeros_like(sequence.hidden[0]), sequence.is_first)
+        start = empty_core_state(state.policy.core, sequence.is_first.shape[1])
+        unrolled = unroll_policy(state.policy, observation, start, sequence.is_first)
         return costate_targets(state.policy.core, state.policy.critic, unrolled.memory)
 
     @property

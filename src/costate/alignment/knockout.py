@@ -1,4 +1,4 @@
-"""What memory is worth: the same policy with its hidden state erased every so many steps."""
+"""What memory is worth: the same policy with its core's state erased every so many steps."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from costate.evaluation import LARGEST_BATCH, play
 from costate.running_stats import RunningStats
 
 PERIODS = (1, 2, 4, 8, 16, 32, 64)
-"""Steps between two erasures of the hidden state."""
+"""Steps between two erasures of the memory."""
 NEVER = 1_000_000
 """A period that no episode reaches."""
 
@@ -31,9 +31,9 @@ class ForgetfulController(AbstractController):
     def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         inner, count = memory
         count = jnp.where(now.is_first, 0, count)
-        hidden = self.controller.hidden(inner)
-        kept = jnp.where((count % self.every == 0)[:, None], jnp.zeros_like(hidden), hidden)
-        control, inner = self.controller.decide(env, now, self.controller.with_hidden(inner, kept))
+        state = self.controller.core_state(inner)
+        kept = jnp.where((count % self.every == 0)[:, None], jnp.zeros_like(state), state)
+        control, inner = self.controller.decide(env, now, self.controller.with_core_state(inner, kept))
         return control, (inner, count + 1)
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
@@ -42,19 +42,22 @@ class ForgetfulController(AbstractController):
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         return self.controller.hidden(memory[0])
 
-    def with_hidden(self, memory: Carry, hidden: Float[Array, "B H"]) -> Carry:
-        return self.controller.with_hidden(memory[0], hidden), memory[1]
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        return self.controller.core_state(memory[0])
+
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        return self.controller.with_core_state(memory[0], core_state), memory[1]
 
 
 def forgetful(controller: AbstractController, every: Sequence[int]) -> ForgetfulController:
-    """The controller with its hidden state erased every ``every[i]`` steps in stream i; 1 leaves it no memory at all."""
+    """The controller with its core's state erased every ``every[i]`` steps in stream i; 1 leaves it no memory at all."""
     if min(every) < 1:
         raise ConfigError(f"The hidden state is to be erased every {min(every)} steps, but that must be at least 1, which leaves no memory at all.")
     return ForgetfulController(controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32))
 
 
 def returns_without_memory(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int) -> dict[int, float]:
-    """Mean return by the period of erasing the hidden state, ``NEVER`` included, each over at least ``episodes`` episodes.
+    """Mean return by the period of erasing the core's state, ``NEVER`` included, each over at least ``episodes`` episodes.
 
     All periods are played side by side, so that there is one simulator to build and one program to compile.
     """

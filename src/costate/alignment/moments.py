@@ -95,16 +95,15 @@ def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController)
 def follow(controller: AbstractController, robot: AbstractActuators, episode: Episode) -> Float[np.ndarray, "T H"]:
     """Hidden states of a controller that reads an episode of another, and believes to have done what that did."""
 
-    def advance(hidden: Array, row: tuple[Array, Array, Array, PyTree]) -> tuple[Array, Array]:
+    def advance(core_state: Array, row: tuple[Array, Array, Array, PyTree]) -> tuple[Array, Array]:
         observation, seen, is_first, memory = row
-        _, after = controller.decide(robot, one_step(observation, seen, is_first), controller.with_hidden(memory, hidden))
-        hidden = controller.hidden(after)
-        return hidden, hidden
+        _, after = controller.decide(robot, one_step(observation, seen, is_first), controller.with_core_state(memory, core_state))
+        return controller.core_state(after), controller.hidden(after)
 
     with jax.enable_x64(True):
         is_first = jnp.arange(len(episode.seen)) == 0
         rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, is_first, episode.memories))
-        start = jnp.zeros((1, episode.hiddens.shape[1]))
+        start = controller.core_state(controller.empty_memory(robot))
         return np.asarray(jax.lax.scan(advance, start, rows)[1][:, 0])
 
 

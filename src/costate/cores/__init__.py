@@ -1,4 +1,4 @@
-"""Recurrent cores: how the hidden state, read as a co-state, evolves. A file in this folder registers itself."""
+"""Recurrent cores: how memory, whose hidden state is read as a co-state, evolves. A file in this folder registers itself."""
 
 from costate._discovery import import_all
 from costate.cores.base import CORES as CORES
@@ -6,9 +6,8 @@ from costate.cores.base import AbstractCore as AbstractCore
 from costate.cores.base import AbstractFastCore as AbstractFastCore
 from costate.cores.base import CoreConfig as CoreConfig
 from costate.cores.base import Memory as Memory
+from costate.cores.base import empty_core_state as empty_core_state
 from costate.cores.base import feature_gradients as feature_gradients
-from costate.cores.base import initial_hidden as initial_hidden
-from costate.cores.base import previous_hidden as previous_hidden
 from costate.cores.base import read_sequence as read_sequence
 from costate.cores.base import scan_unroll as scan_unroll
 from costate.cores.base import step_batch as step_batch

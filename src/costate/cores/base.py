@@ -12,16 +12,29 @@ from costate._types import Array, Bool, Float, Key, PyTree
 
 
 class AbstractCore(eqx.Module):
-    """How memory evolves: h_t = step(ỹ_t, h_{t−1}), written for one stream. This is all a new core has to say."""
+    """How memory evolves: s_t = step(ỹ_t, s_{t−1}) and h_t = expose(s_t), written for one stream.
+
+    The state s is all that is carried from step to step; h, the hidden state, is the part of it that plays the co-state, and all that readout,
+    critic and co-state loss see. They are the same unless a core says otherwise, so that ``hidden_size`` and ``step`` are all a new core has to say.
+    """
 
     @property
     @abc.abstractmethod
     def hidden_size(self) -> int:
         """Width of the hidden state."""
 
+    @property
+    def state_size(self) -> int:
+        """Width of all that is carried from step to step."""
+        return self.hidden_size
+
     @abc.abstractmethod
-    def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
-        """The next hidden state from the encoded observation and the previous hidden state."""
+    def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
+        """The next state from the encoded observation and the previous state."""
+
+    def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
+        """h, the part of a state that plays the co-state; of one stream, or of as many as there are."""
+        return state
 
 
 class Memory(eqx.Module):
@@ -31,8 +44,10 @@ class Memory(eqx.Module):
     """The encoded observations that were read."""
     hiddens: Float[Array, "T B H"]
     """The hidden state after each observation was read."""
-    previous: Float[Array, "T B H"]
-    """The hidden state before it was read: h_{t−1}, or 0 where an episode starts."""
+    previous: Float[Array, "T B C"]
+    """The core's state before it was read: s_{t−1}, or 0 where an episode starts."""
+    final: Float[Array, "B C"]
+    """The core's state after the last observation, from which the sequence can be continued."""
     tape: PyTree
     """What a fast core keeps of each step for :func:`feature_gradients`; no gradient flows through it."""
 
@@ -41,7 +56,7 @@ class AbstractFastCore(AbstractCore):
     """A core that also reads whole sequences faster than a differentiated scan would. Must equal the scan in value and gradient."""
 
     @abc.abstractmethod
-    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
         """The same states as :func:`scan_unroll`, with a tape of the core's own."""
 
     @abc.abstractmethod
@@ -61,61 +76,79 @@ class CoreConfig(abc.ABC):
 CORES: Registry[type[CoreConfig]] = Registry("core")
 
 
-def initial_hidden(core: AbstractCore, batch: int) -> Float[Array, "B H"]:
-    """h_0 = 0 for every stream."""
-    return jnp.zeros((batch, core.hidden_size))
+def empty_core_state(core: AbstractCore, batch: int) -> Float[Array, "B C"]:
+    """s_0 = 0 for every stream."""
+    return jnp.zeros((batch, core.state_size))
 
 
-def forget_at_start(hidden: Float[Array, "*S H"], is_first: Bool[Array, "*S"]) -> Float[Array, "*S H"]:
-    """The hidden state that the core continues from: h_0 = 0 where an episode starts."""
-    return jnp.where(is_first[..., None], jnp.zeros_like(hidden), hidden)
+def forget_at_start(state: Float[Array, "*N C"], is_first: Bool[Array, "*N"]) -> Float[Array, "*N C"]:
+    """The state that the core continues from: s_0 = 0 where an episode starts."""
+    return jnp.where(is_first[..., None], jnp.zeros_like(state), state)
 
 
-def step_batch(core: AbstractCore, features: Float[Array, "B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, " B"]) -> Float[Array, "B H"]:
+def step_batch(core: AbstractCore, features: Float[Array, "B F"], state: Float[Array, "B C"], is_first: Bool[Array, " B"]) -> Float[Array, "B C"]:
     """One step of every stream; a stream whose episode starts forgets before it reads."""
-    return jax.vmap(core.step)(features, forget_at_start(hidden, is_first))
+    return jax.vmap(core.step)(features, forget_at_start(state, is_first))
+
+
+def scan_states(
+    core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+) -> Float[Array, "T B C"]:
+    """All states s_1 … s_T, by scanning ``step``; differentiable to the start of the sequence (full BPTT)."""
+
+    def advance(state: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        state = step_batch(core, row[0], state, row[1])
+        return state, state
+
+    return jax.lax.scan(advance, state, (features, is_first))[1]
 
 
 def scan_unroll(
-    core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
 ) -> Float[Array, "T B H"]:
-    """All hidden states h_1 … h_T, by scanning ``step``; differentiable to the start of the sequence (full BPTT)."""
-
-    def advance(hidden: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        hidden = step_batch(core, row[0], hidden, row[1])
-        return hidden, hidden
-
-    return jax.lax.scan(advance, hidden, (features, is_first))[1]
+    """All hidden states h_1 … h_T, the plain way."""
+    return core.expose(scan_states(core, features, state, is_first))
 
 
-def read_sequence(core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+def read_sequence(core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
     """All hidden states by the fastest way the core offers, with what their derivatives need."""
     if isinstance(core, AbstractFastCore):
-        return core.fast_read(features, hidden, is_first)
-    hiddens = scan_unroll(core, features, hidden, is_first)
-    return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), tape=None)
+        return core.fast_read(features, state, is_first)
+    return remember(core, features, scan_states(core, features, state, is_first), state, is_first, tape=None)
 
 
-def unroll(core: AbstractCore, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
+def remember(
+    core: AbstractCore,
+    features: Float[Array, "T B F"],
+    states: Float[Array, "T B C"],
+    start: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
+    tape: PyTree,
+) -> Memory:
+    """The memory of a sequence whose states, after each observation, are known."""
+    return Memory(features, core.expose(states), previous_states(states, start, is_first), states[-1], jax.lax.stop_gradient(tape))
+
+
+def unroll(core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
     """All hidden states by the fastest way the core offers."""
-    return read_sequence(core, features, hidden, is_first).hiddens
+    return read_sequence(core, features, state, is_first).hiddens
 
 
 def feature_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
-    """(∂h_t/∂ỹ_t)ᵀ c_t with h_{t−1} held fixed, for cotangents c of all steps at once.
+    """(∂h_t/∂ỹ_t)ᵀ c_t with s_{t−1} held fixed, for cotangents c of all steps at once.
 
     It passes through exactly one step of the core, so it is a product in bulk: no second pass through time.
     """
     if isinstance(core, AbstractFastCore):
         return core.fast_feature_gradients(memory, cotangents)
     step = jax.vmap(jax.vmap(core.step))
-    gradients: Float[Array, "T B F"] = jax.vjp(lambda features: step(features, memory.previous), memory.features)[1](cotangents)[0]
+    gradients: Float[Array, "T B F"] = jax.vjp(lambda features: core.expose(step(features, memory.previous)), memory.features)[1](cotangents)[0]
     return gradients
 
 
-def previous_hidden(hiddens: Float[Array, "T B H"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
-    """What the core held before it read each observation: h_{t−1}, or 0 where an episode starts."""
-    return forget_at_start(jnp.concatenate([hidden[None], hiddens[:-1]]), is_first)
+def previous_states(states: Float[Array, "T B C"], start: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B C"]:
+    """What the core carried before it read each observation: s_{t−1}, or 0 where an episode starts."""
+    return forget_at_start(jnp.concatenate([start[None], states[:-1]]), is_first)
 
 
 def as_rows(sequence: Float[Array, "T B K"]) -> Float[Array, "N K"]:

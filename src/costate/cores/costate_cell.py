@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key
-from costate.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, forget_at_start, previous_hidden
+from costate.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, forget_at_start, remember
 from costate.initialisation import Initialisation, recurrent_matrix
 
 
@@ -82,7 +82,7 @@ class CostateCell(AbstractFastCore):
             return hidden, (hidden, terms)
 
         _, (hiddens, terms) = jax.lax.scan(advance, hidden, (drives, is_first))
-        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(terms))
+        return remember(self, features, hiddens, hidden, is_first, terms)
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """Through the elementwise step with its terms as they were, then one product with the transposed weights for each."""

@@ -14,7 +14,8 @@ from costate.cores.base import (
     Memory,
     as_rows,
     forget_at_start,
-    previous_hidden,
+    previous_states,
+    remember,
     sum_of_outer_products,
     sum_of_rows,
 )
@@ -40,7 +41,7 @@ class CTRNN(AbstractFastCore):
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         weights = (self.input_weights, self.recurrent_weights, self.bias, jax.nn.sigmoid(self.log_alpha))
         hiddens, n = _read(weights, features, hidden, is_first)
-        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(n))
+        return remember(self, features, hiddens, hidden, is_first, n)
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """(α ⊙ (1 − n²) ⊙ c) W_inᵀ with n as it was."""
@@ -90,7 +91,7 @@ def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tup
         return before, (d_n, delta)
 
     d_hidden, (d_n, deltas) = jax.lax.scan(retreat, jnp.zeros_like(hidden), (n, is_first, cotangents[0]), reverse=True)
-    previous = previous_hidden(hiddens, hidden, is_first)
+    previous = previous_states(hiddens, hidden, is_first)
     d_alpha = sum_of_rows(deltas * (n - previous))
     d_weights = (sum_of_outer_products(features, d_n), sum_of_outer_products(previous, d_n), sum_of_rows(d_n), d_alpha)
     return d_weights, (as_rows(d_n) @ W.T).reshape(features.shape), d_hidden, None

@@ -15,11 +15,12 @@ from costate.cores.base import (
     Memory,
     as_rows,
     forget_at_start,
-    previous_hidden,
+    previous_states,
+    remember,
     sum_of_outer_products,
     sum_of_rows,
 )
-from costate.initialisation import Initialisation, recurrent_matrix, uniform
+from costate.initialisation import Initialisation, recurrent_matrices, uniform
 
 # Order of the three gates along the first axis of the weights.
 RESET, UPDATE, CANDIDATE = 0, 1, 2
@@ -51,7 +52,7 @@ class GRU(AbstractFastCore):
 
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         hiddens, gates = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
-        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(gates))
+        return remember(self, features, hiddens, hidden, is_first, gates)
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""
@@ -117,7 +118,7 @@ def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Ar
 
 def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tuple[Weights, Array, Array, None]:
     (W, U, _), features, hidden, is_first, hiddens, r, z, n = tape
-    previous = previous_hidden(hiddens, hidden, is_first)
+    previous = previous_states(hiddens, hidden, is_first)
     # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice as much.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET].T, U[UPDATE].T, U[CANDIDATE].T))
 
@@ -197,8 +198,5 @@ class ResetAfterGRUConfig(CoreConfig):
 def _gate_matrices(
     key: Key[Array, ""], kind: Initialisation, feature_size: int, hidden_size: int
 ) -> tuple[Float[Array, "3 F H"], Float[Array, "3 H H"]]:
-    """Each gate's matrices drawn apart, so that each of them is orthogonal, not only their concatenation."""
     keys = jax.random.split(key, 6)
-    inputs = jax.vmap(lambda key: recurrent_matrix(key, kind, feature_size, hidden_size))(keys[:3])
-    recurrent = jax.vmap(lambda key: recurrent_matrix(key, kind, hidden_size, hidden_size))(keys[3:])
-    return inputs, recurrent
+    return recurrent_matrices(keys[:3], kind, feature_size, hidden_size), recurrent_matrices(keys[3:], kind, hidden_size, hidden_size)

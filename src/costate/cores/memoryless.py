@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Key
-from costate.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, previous_hidden
+from costate.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, remember
 from costate.initialisation import Initialisation, recurrent_matrix
 
 
@@ -26,7 +25,7 @@ class Memoryless(AbstractFastCore):
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         # All steps at once: there is nothing to wait for.
         hiddens = jnp.tanh(as_rows(features) @ self.input_weights + self.bias[None]).reshape(*is_first.shape, -1)
-        return Memory(features, hiddens, previous_hidden(hiddens, hidden, is_first), jax.lax.stop_gradient(hiddens))
+        return remember(self, features, hiddens, hidden, is_first, hiddens)
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """((1 − h²) ⊙ c) W_inᵀ."""
