@@ -16,9 +16,10 @@ BROKEN_PIPE = 141
 COMMANDS = {
     "train": "Train a recurrent policy, or continue a run.",
     "evaluate": "Play whole episodes with a trained policy.",
-    "robustness": "Evaluate runs, never retrained, over a grid of blackout probabilities.",
+    "robustness": "Evaluate runs, never retrained, over a grid of sensor faults.",
     "align": "Compare the hidden states of a trained policy with true co-states.",
     "sweep": "Train variants × tasks × seeds, here or on a Ray cluster.",
+    "memory": "Measure what memory is worth on a task: nothing, some frames, recurrent, full sight.",
     "report": "Draw the figures and tables of a folder of runs, as one page.",
     "tasks": "List the tasks with their sizes and training budgets.",
     "solve": "Solve a problem of optimal control and draw its co-states.",

@@ -7,6 +7,7 @@ from costate.config import RunConfig
 from costate.cores import CORES
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
+from costate.cores.frame_stack import FrameStackConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
 from costate.cores.memoryless import MemorylessConfig
 from costate.policy import PolicyConfig
@@ -31,6 +32,8 @@ def core_flops(policy: PolicyConfig) -> CoreFlops:
             return CoreFlops(6.0 * square, 3.0 * square)
         case CTRNNConfig():
             return CoreFlops(2.0 * square, square)
+        case FrameStackConfig():
+            return CoreFlops(core.frames * square, square)
         case MemorylessConfig():
             return CoreFlops(square, square)
         case CostateCellConfig():

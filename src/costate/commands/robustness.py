@@ -12,7 +12,6 @@ import tyro
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
 from costate.config import variant_name, with_overrides
-from costate.envs.sensors import SensorConfig
 from costate.robustness import GRID, Degradation, check_grid
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
@@ -60,7 +59,7 @@ def run(arguments: list[str]) -> int:
     found: list[Degradation] = []
     for one in runs:
         try:
-            sensors = with_settings(one, parsed.sensors)
+            sensors = with_overrides(one.config, {"sensors": sensor_settings(parsed.sensors)}).sensors
             found.append(measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, sensors))
         except CheckpointError as error:
             say(f"left out: {one.path}: {error}")
@@ -90,8 +89,8 @@ def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
     return parameter, check_grid(parsed.values, parameter)
 
 
-def with_settings(run: Run, settings: Sequence[str]) -> SensorConfig:
-    """The sensors of a run with other settings, given as NAME=VALUE."""
+def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Settings of the sensors that are given as NAME=VALUE."""
     changes: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -99,7 +98,7 @@ def with_settings(run: Run, settings: Sequence[str]) -> SensorConfig:
             raise ConfigError(f"A setting of the sensors is {setting!r}, but it should be NAME=VALUE, for example dropout=0.")
         name = name.replace("-", "_")
         changes[name] = value.split("+") if name == "hide" else _number(value)
-    return with_overrides(run.config, {"sensors": changes}).sensors
+    return changes
 
 
 def _number(text: str) -> Any:

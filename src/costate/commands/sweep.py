@@ -24,11 +24,9 @@ REFRESH = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepArguments:
-    """Train variants × tasks × seeds. Finished runs are skipped, interrupted ones continue, failed ones are listed."""
+class SweepOptions:
+    """Where and how the runs of a sweep are trained, whatever they are."""
 
-    spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC")]
-    """A TOML file, or a preset: figure2, figure3, robustness, laptop."""
     out: pathlib.Path | None = None
     """Folder of the sweep; None for sweeps/NAME. With Ray, on storage that every node reaches."""
     backend: Literal["local", "ray"] = "local"
@@ -42,14 +40,29 @@ class SweepArguments:
     dry_run: bool = False
     """Only say what would be done."""
 
+    def __post_init__(self) -> None:
+        if self.address is not None and self.backend != "ray":
+            raise ConfigError("--address names a Ray cluster, so it needs --backend ray.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepArguments:
+    """Train variants × tasks × seeds. Finished runs are skipped, interrupted ones continue, failed ones are listed."""
+
+    spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC")]
+    """A TOML file, or a preset: figure2, figure3, robustness, laptop."""
+    options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
+
 
 def run(arguments: list[str]) -> int:
     """Train variants × tasks × seeds."""
     parsed = tyro.cli(SweepArguments, prog="costate sweep", args=arguments)
-    if parsed.address is not None and parsed.backend != "ray":
-        raise ConfigError("--address names a Ray cluster, so it needs --backend ray.")
     spec = load_spec(parsed.spec)
-    folder = parsed.out or pathlib.Path("sweeps") / spec.name
+    return conduct(spec, parsed.options.out or pathlib.Path("sweeps") / spec.name, parsed.options)
+
+
+def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
+    """Do what is left of a sweep; returns the exit code."""
     print(f"sweep {spec.name}: {len(spec.runs)} runs ({len(spec.variants)} variants × {len(spec.tasks)} tasks × seeds) → {folder}", flush=True)
     if parsed.dry_run:
         for planned in spec.runs:
@@ -61,7 +74,7 @@ def run(arguments: list[str]) -> int:
     return _conclude(spec, folder, finished)
 
 
-def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> bool:
+def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> bool:
     """True unless it was asked to stop."""
     with contextlib.ExitStack() as stack:
         with explained_errors(folder):
@@ -77,7 +90,7 @@ def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> boo
         return run_jobs(backend, jobs, spec.resources.retries, stop, _Progress(spec, folder, watch).look)
 
 
-def _backend(spec: SweepSpec, folder: pathlib.Path, parsed: SweepArguments) -> AbstractBackend:
+def _backend(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> AbstractBackend:
     if parsed.backend == "ray":
         from costate.experiments.ray_cluster import RayBackend
 

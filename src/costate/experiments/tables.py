@@ -57,18 +57,23 @@ class Measure:
     """What "final score" means in a report: the same for all of its runs."""
 
     dropout: float | None
-    """Blackout probability of the evaluation; None for the return at the end of training."""
+    """Blackout probability of the evaluation; None for the return at the end of training, or for that of each run."""
+    as_trained: bool = False
+    """Whether every run is evaluated at the blackout probability of its own training."""
 
     @property
     def words(self) -> str:
+        if self.as_trained:
+            return "mean return of evaluation episodes at the blackout probability of each run's own training (deterministic actions)"
         if self.dropout is None:
             return f"mean training return at the end of training (noisy actions; up to {WINDOW} points)"
         return f"mean return of evaluation episodes at {self.dropout:.4g} blackout (deterministic actions)"
 
     def score(self, entry: Entry) -> float:
-        if self.dropout is None:
+        dropout = entry.config.sensors.dropout if self.as_trained else self.dropout
+        if dropout is None:
             return entry.final_training_return
-        evaluation = entry.evaluation(self.dropout)
+        evaluation = entry.evaluation(dropout)
         return float("nan") if evaluation is None else evaluation.mean
 
 
@@ -79,6 +84,8 @@ def choose_measure(collection: Collection) -> Measure:
         (dropout,) = trained_at
         if any(entry.finished and entry.evaluation(dropout) is not None for entry in collection.entries):
             return Measure(dropout)
+    elif any(entry.finished and entry.evaluation(entry.config.sensors.dropout) is not None for entry in collection.entries):
+        return Measure(None, as_trained=True)
     return Measure(None)
 
 

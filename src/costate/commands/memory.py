@@ -1,0 +1,56 @@
+"""``costate memory``: what memory is worth on a task."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate._files import write_atomically
+from costate.commands.robustness import sensor_settings
+from costate.commands.sweep import SweepOptions, conduct
+from costate.config import AlgorithmName
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryArguments:
+    """Train policies that differ in nothing but what they remember and see, with one budget, and put them into one table: without memory, with the
+    last few observations, with a recurrent memory (with and without the co-state loss), and one that sees everything.
+
+    For example: costate memory CartpoleSwingup --steps 2_000_000 --seeds 4
+    """
+
+    tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
+    """Tasks; `costate tasks` lists them."""
+    algorithm: AlgorithmName = "ppo"
+    """Learner of all of them."""
+    seeds: int = 3
+    """Seeds of each."""
+    steps: int | None = None
+    """Environment steps of each; None for the task's budget in the paper, or a million with soft actor-critic."""
+    sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Settings of the sensors that all but the one which sees everything look through; by default the paper's dropout=0.5."""
+    frames: int = 8
+    """Observations that the policy with the last few of them remembers."""
+    episodes: int = 100
+    """Episodes by which each is judged."""
+    options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
+
+
+def run(arguments: list[str]) -> int:
+    """Measure what memory is worth on a task."""
+    from costate.experiments.collection import read_collection
+    from costate.experiments.memory import memory_spec, table, to_json, worth_of
+
+    parsed = tyro.cli(MemoryArguments, prog="costate memory", args=arguments)
+    sensors = sensor_settings(parsed.sensors)
+    spec = memory_spec(parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes)
+    folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
+    code = conduct(spec, folder, parsed.options)
+    if code == 0 and not parsed.options.dry_run:
+        worths = worth_of(read_collection(folder))
+        write_atomically(folder / "memory.json", json.dumps({"format": 1, "results": to_json(worths)}, indent=1).encode())
+        print(table(worths))
+        print(f"written: {folder / 'memory.json'}")
+    return code

@@ -1,0 +1,112 @@
+"""What memory is worth on a task: policies that differ in nothing but what they remember and see, with one budget, in one table.
+
+How much of what blindness costs a memory gives back is the task's memory improvability (Tao et al. 2025, "Benchmarking Partial Observability in
+Reinforcement Learning with a Suite of Memory-Improvable Domains").
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from costate._errors import ConfigError
+from costate.config import AlgorithmName, preset, with_overrides
+from costate.envs.sensors import SensorConfig
+from costate.experiments.collection import Collection
+from costate.experiments.spec import SweepSpec, parse_spec
+from costate.experiments.statistics import Interval, share_of_distance
+from costate.experiments.tables import Cell, cells, choose_measure
+
+BLIND, SIGHTED = "memoryless", "oracle"
+"""The variants between which all others lie: without memory, and without need of one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Worth:
+    """What one variant reaches on one task."""
+
+    cell: Cell
+    share: Interval | None
+    """Of the distance from the memoryless policy to the one that sees everything; None where that is not known, and for those two themselves."""
+
+
+def memory_spec(
+    tasks: Sequence[str], algorithm: AlgorithmName, seeds: int, steps: int | None, sensors: dict[str, Any], frames: int, episodes: int
+) -> SweepSpec:
+    """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything, and so needs no memory."""
+    if tasks and with_overrides(preset("gru", tasks[0]), {"sensors": sensors}).sensors == SensorConfig(0.0):
+        raise ConfigError("The sensors never fail, so there is nothing that memory could be worth. Give a fault, for example --sensors dropout=0.5.")
+    plain, aligned = ("gru", "nc-gru") if algorithm == "ppo" else ("sac-gru", "nc-sac-gru")
+    through = "".join(f", sensors.{name} = {_toml(value)}" for name, value in sensors.items() if value is not None)
+    cores = {BLIND: 'policy.core.name = "memoryless"', "frame stack": f'policy.core = {{ name = "frame-stack", frames = {frames} }}'}
+    variants = {name: f'preset = "{plain}", {core}{through}' for name, core in cores.items()}
+    variants |= {"recurrent": f'preset = "{plain}"{through}', "recurrent, co-state": f'preset = "{aligned}"{through}'}
+    variants[SIGHTED] = f'preset = "{plain}", {cores[BLIND]}, sensors.dropout = 0.0'
+    lines = [
+        f'description = "What memory is worth: none, {frames} frames, a recurrent memory with and without the co-state loss, full sight."',
+        f"tasks = {json.dumps(list(tasks))}",
+        f"seeds = {seeds}",
+        *([] if steps is None else [f"steps = {steps}"]),
+        "[variants]",
+        *(f"{json.dumps(name)} = {{ {settings} }}" for name, settings in variants.items()),
+        "[evaluation]",
+        f"episodes = {episodes}",
+        f"dropouts = {json.dumps(sorted({0.0, float(sensors.get('dropout', 0.5))}))}",
+    ]
+    return parse_spec("\n".join(lines) + "\n", f"memory-{'-'.join(tasks)}")
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def worth_of(collection: Collection) -> list[Worth]:
+    """What every variant reaches on every task, beside the two between which it lies."""
+    found = cells(collection, choose_measure(collection))
+    by_name = {(cell.task, cell.variant): cell for cell in found}
+    worths = []
+    for cell in found:
+        groups = [cell.scores, *(end.scores for name in (BLIND, SIGHTED) if (end := by_name.get((cell.task, name))) is not None)]
+        between = cell.variant not in (BLIND, SIGHTED) and len(groups) == 3 and all(map(len, groups))
+        worths.append(Worth(cell, share_of_distance(*groups) if between else None))
+    return worths
+
+
+def table(worths: Sequence[Worth]) -> str:
+    """One line for each task and variant."""
+    lines = [f"{'task':18} {'policy':22} {'seeds':>5} {'mean':>8} {'deviation':>9}  of what blindness costs"]
+    for worth in worths:
+        cell = worth.cell
+        if not len(cell.scores):
+            lines.append(f"{cell.task:18} {cell.variant:22} {0:>5} unfinished")
+            continue
+        share = "" if worth.share is None else _percent(worth.share)
+        spread = f"{cell.deviation:9.1f}" if len(cell.scores) > 1 else f"{'':9}"
+        lines.append(f"{cell.task:18} {cell.variant:22} {len(cell.scores):>5} {cell.mean:8.1f} {spread}  {share}".rstrip())
+    return "\n".join(lines)
+
+
+def _percent(share: Interval) -> str:
+    bounds = f" ({share.low:.0%} to {share.high:.0%})" if np.isfinite(share.low) else ""
+    return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "nothing"
+
+
+def to_json(worths: Sequence[Worth]) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": worth.cell.task,
+            "variant": worth.cell.variant,
+            "scores": worth.cell.scores.tolist(),
+            "mean": worth.cell.mean if len(worth.cell.scores) else None,
+            "share": None if worth.share is None else _known(worth.share.estimate),
+            "share_interval": None if worth.share is None else [_known(worth.share.low), _known(worth.share.high)],
+        }
+        for worth in worths
+    ]
+
+
+def _known(value: float) -> float | None:
+    """JSON has no word for what is not a number."""
+    return value if np.isfinite(value) else None

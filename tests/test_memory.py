@@ -1,0 +1,85 @@
+"""What memory is worth: the five policies differ as they should, and the shares are those of a hand calculation."""
+
+import json
+
+import numpy as np
+import pytest
+
+from costate._errors import ConfigError
+from costate.cli import main
+from costate.cores.frame_stack import FrameStackConfig
+from costate.cores.gru import GRUConfig
+from costate.cores.memoryless import MemorylessConfig
+from costate.envs.sensors import SensorConfig
+from costate.experiments.memory import Worth, memory_spec, table, to_json
+from costate.experiments.statistics import FEWEST, Interval, share_of_distance
+from costate.experiments.tables import Cell
+
+
+def test_the_policies_differ_in_memory_and_sight_alone():
+    spec = memory_spec(["WalkerStand"], "ppo", 2, 3_200_000, {"dropout": 0.75, "burst_length": 5, "hide": ("velocity",)}, 4, 50)
+    configs = {run.variant: run.config for run in spec.runs if run.config.seed == 1}
+    assert list(configs) == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
+    assert [type(c.policy.core) for c in configs.values()] == [MemorylessConfig, FrameStackConfig, GRUConfig, GRUConfig, MemorylessConfig]
+    assert configs["frame stack"].policy.core.frames == 4
+    faulty = SensorConfig(0.75, burst_length=5.0, hide=("velocity",))
+    assert [c.sensors for c in configs.values()] == [*(faulty,) * 4, SensorConfig(0.0)]
+    assert [c.costate_coef for c in configs.values()] == [0.0, 0.0, 0.0, 0.05, 0.0]
+    assert {(c.steps, c.rollout, c.policy.hidden_size, c.algorithm) for c in configs.values()} == {(3_200_000, configs["oracle"].rollout, 128, "ppo")}
+    assert (spec.evaluation.dropouts, spec.evaluation.episodes) == ((0.0, 0.75), 50)
+    off_policy = memory_spec(["WalkerStand"], "sac", 1, None, {}, 8, 10)
+    assert {run.config.algorithm for run in off_policy.runs} == {"sac"}
+
+
+def test_sensors_that_never_fail_leave_memory_nothing_to_do():
+    with pytest.raises(ConfigError, match="nothing that memory could be worth"):
+        memory_spec(["WalkerStand"], "ppo", 1, None, {"dropout": 0.0}, 8, 10)
+
+
+def test_shares_of_the_distance_by_hand():
+    low, high = np.array([10.0, 20.0]), np.array([110.0, 120.0])
+    # From 15 to 115: 65 is half way.
+    assert share_of_distance(np.array([60.0, 70.0]), low, high).estimate == 0.5
+    assert np.isnan(share_of_distance(np.array([60.0, 70.0]), low, high).low)
+    assert np.isnan(share_of_distance(high, low, low).estimate)
+    rng = np.random.default_rng(0)
+    many = [rng.normal(centre, 1.0, 200) for centre in (50.0, 0.0, 100.0)]
+    found = share_of_distance(*many)
+    # The deviation of the share is about that of the mean of 200 runs over the distance, 0.0007, and a little more for the two ends.
+    assert found.low < found.estimate < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(1 + 0.25 + 0.25) / np.sqrt(200) / 100, rel=0.15)
+    assert len(many[0]) >= FEWEST
+
+
+def test_the_table_says_what_was_regained():
+    def cell(variant: str, *scores: float) -> Cell:
+        return Cell("WalkerStand", variant, np.array(scores), 0, 0, 1.0)
+
+    worths = [
+        Worth(cell("memoryless", 100.0), None),
+        Worth(cell("recurrent", 300.0, 320.0), Interval(0.7, np.nan, np.nan)),
+        Worth(cell("oracle"), None),
+    ]
+    lines = table(worths).splitlines()
+    assert lines[1].split() == ["WalkerStand", "memoryless", "1", "100.0"]
+    assert lines[2].split() == ["WalkerStand", "recurrent", "2", "310.0", "14.1", "70%", "regained"]
+    assert lines[3].endswith("unfinished")
+    assert json.loads(json.dumps(to_json(worths)))[1]["share_interval"] == [None, None]
+
+
+def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
+    """Real runs on a task in JAX, each of one iteration."""
+    arguments = ["memory", "LQR", "--steps", "32_000", "--seeds", "1", "--episodes", "4", "--frames", "2", "--sensors", "dropout=0.6"]
+    assert main([*arguments, "--out", str(tmp_path), "--dry-run"]) == 0
+    assert "LQR frame stack seed 0" in capsys.readouterr().out
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    results = json.loads((tmp_path / "memory.json").read_text())["results"]
+    assert [result["variant"] for result in results] == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
+    assert all(len(result["scores"]) == 1 for result in results)
+    by = {result["variant"]: result["mean"] for result in results}
+    expected = (by["recurrent"] - by["memoryless"]) / (by["oracle"] - by["memoryless"])
+    assert results[2]["share"] == pytest.approx(expected)
+    assert "written: " in out
+    assert main(["memory", "LQRR"]) == 1
+    assert "Did you mean" in capsys.readouterr().err
