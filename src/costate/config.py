@@ -62,6 +62,7 @@ class RunConfig:
         other = "sac" if self.algorithm == "ppo" else "ppo"
         if getattr(self, other) != (SACConfig() if other == "sac" else PPOConfig()):
             raise ConfigError(f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out.")
+        self._check_hypotheses()
         if self.algorithm == "ppo":
             check_divisible(self.rollout, self.ppo)
         else:
@@ -76,6 +77,20 @@ class RunConfig:
                 fitting = " or ".join(name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle)
                 name = READOUTS.name_of(type(readout))
                 raise ConfigError(f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo.")
+
+    def _check_hypotheses(self) -> None:
+        ppo, policy = self.ppo, self.policy
+        for_ensembles = {"bootstrap": ppo.bootstrap != PPOConfig.bootstrap, "spread_bonus": ppo.spread_bonus > 0.0}
+        for_ensembles["costate_average ensemble"] = ppo.costate_average == "ensemble"
+        for name, given in for_ensembles.items():
+            if given and policy.ensemble == 1:
+                raise ConfigError(f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out.")
+        if self.algorithm == "sac" and (policy.ensemble > 1 or policy.features != policy.hidden_size):
+            raise ConfigError("An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out.")
+        core = CORES.name_of(type(policy.core))
+        if ppo.costate_gradient == "both" and not policy.core.shows_all:
+            fitting = ", ".join(name for name in CORES.names() if CORES[name].shows_all)
+            raise ConfigError(f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}.")
 
     @property
     def costate_coef(self) -> float:

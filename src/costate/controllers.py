@@ -68,7 +68,7 @@ class PolicyController(AbstractController):
         return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
-        return self.policy.core.expose(memory)
+        return self.policy.readout.costate(self.policy.core.expose(memory))
 
     def core_state(self, memory: Carry) -> Float[Array, "B C"]:
         core_state: Float[Array, "B C"] = memory

@@ -1,28 +1,58 @@
-"""The co-state loss: hidden states are pulled towards the direction of the critic's gradient. Nothing here knows about PPO."""
+"""The co-state loss: hidden states are pulled towards the direction of the critic's gradient. Nothing here knows about PPO.
+
+An ensemble has m hypotheses about the co-state, each with a target of its own; the axis M counts them, and a policy without an ensemble has one.
+"""
 
 import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-from costate.cores import AbstractCore, Memory, feature_gradients
-from costate.critics import LinearCritic
+from costate.cores import AbstractCore, Memory, feature_gradients, state_gradients
+from costate.cores.ensemble import EnsembleCore
+from costate.critics import AbstractCritic
 
 EPSILON = 1e-8
 
 
-def costate_targets(core: AbstractCore, critic: LinearCritic, memory: Memory) -> Float[Array, "T B F"]:
+def costate_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B F"]:
     """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t through the core's step, with what it carried before held fixed (Section 4.2).
 
-    The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t).
+    The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t). Of an ensemble it is the mean over the
+    hypotheses, because its value is.
     """
-    slopes: Float[Array, "T B H"] = jax.vmap(jax.vmap(jax.grad(critic.value)))(memory.hiddens)
-    return targets_from_slopes(core, memory, slopes)
+    return member_targets(core, critic, memory).mean(-2)
+
+
+def member_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B M F"]:
+    """λ̂ of every hypothesis: the gradient of what its own critic says."""
+    slopes = critic.slopes(memory.hiddens)
+    if isinstance(core, EnsembleCore):
+        frozen, memory, slopes = jax.lax.stop_gradient((core, memory, slopes))
+        return frozen.member_gradients(memory, slopes)
+    return targets_from_slopes(core, memory, slopes)[..., None, :]
 
 
 def targets_from_slopes(core: AbstractCore, memory: Memory, slopes: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
     """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core, for any critic whose slopes ∂V/∂h_t are known."""
     # Frozen: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
     return feature_gradients(*jax.lax.stop_gradient((core, memory, slopes)))
+
+
+def hidden_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B M H"]:
+    """stop_gradient ∂V/∂h_{t−1}, the gradient by what was remembered instead of by what was read; for cores that show all that they carry."""
+    gradients = state_gradients(*jax.lax.stop_gradient((core, memory, critic.slopes(memory.hiddens))))
+    return by_member(core, gradients)
+
+
+def by_member(core: AbstractCore, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M K"]:
+    """The hidden state of every hypothesis."""
+    count = core.count if isinstance(core, EnsembleCore) else 1
+    return hidden.reshape(*hidden.shape[:-1], count, -1)
+
+
+def epistemic_spread(targets: Float[Array, "*S M F"]) -> Float[Array, "*S"]:
+    """√((1/m) Σ_i |λ̂_i − λ̄|²): how far the hypotheses about the co-state lie apart."""
+    return jnp.sqrt(jnp.square(targets - targets.mean(-2, keepdims=True)).sum(-1).mean(-1))
 
 
 def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:
@@ -34,7 +64,7 @@ def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Arr
     return (left * right).sum(-1) / length
 
 
-def costate_distance(hidden: Float[Array, "T B H"], target: Float[Array, "T B H"]) -> Float[Array, "T B"]:
+def costate_distance(hidden: Float[Array, "*S H"], target: Float[Array, "*S H"]) -> Float[Array, "*S"]:
     """1 − cos(h_t, λ̂_t) for every step (Eq. 4.2 before the mean)."""
     return 1.0 - cosine(hidden, target)
 

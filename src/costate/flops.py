@@ -23,6 +23,13 @@ class CoreFlops(NamedTuple):
 
 
 def core_flops(policy: PolicyConfig) -> CoreFlops:
+    if policy.features != policy.hidden_size:
+        raise ConfigError(f"The matrix products are counted for features as wide as the hidden state, but feature_size is {policy.feature_size}.")
+    one = _one_core(policy)
+    return CoreFlops(policy.ensemble * one.forward, policy.ensemble * one.target)
+
+
+def _one_core(policy: PolicyConfig) -> CoreFlops:
     core, width = policy.core, policy.hidden_size
     square = 2.0 * width**2
     match core:
@@ -62,7 +69,8 @@ def on_policy_flops(config: RunConfig) -> float:
     differentiated by the observation itself.
     """
     width = config.policy.hidden_size
-    encoder, heads = 2.0 * config.observation_size * width, readout_flops(config) + 2.0 * width
+    members = config.policy.ensemble
+    encoder, heads = 2.0 * config.observation_size * config.policy.features, readout_flops(config) + 2.0 * width * members
     core = core_flops(config.policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)

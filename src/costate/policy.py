@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key
 from costate.cores import AbstractCore, CoreConfig, Memory, read_sequence, step_batch
+from costate.cores.ensemble import build_ensemble
 from costate.cores.gru import GRUConfig
-from costate.critics import LinearCritic, linear_critic
+from costate.critics import AbstractCritic, EnsembleCritic, ensemble_critic, linear_critic
 from costate.initialisation import orthogonal
 from costate.readouts import AbstractDistribution, AbstractReadout, ReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig
+from costate.readouts.mean_hamiltonian import MeanHamiltonianReadout
 
 
 class Encoder(eqx.Module):
@@ -38,7 +40,9 @@ class RecurrentActorCritic(eqx.Module):
     encoder: Encoder
     core: AbstractCore
     readout: AbstractReadout
-    critic: LinearCritic
+    critic: AbstractCritic
+    costate_map: Float[Array, "H F"] | None = None
+    """Takes hidden states to the width of features, where that is another, to compare them with ∂V/∂ỹ; None where it is the same."""
 
 
 class PolicyStep(eqx.Module):
@@ -47,6 +51,8 @@ class PolicyStep(eqx.Module):
     core_state: Float[Array, "B C"]
     control: AbstractDistribution
     value: Float[Array, " B"]
+    member_values: Float[Array, "B M"] | None
+    """What each critic of an ensemble says; None where there is none."""
 
 
 class Unrolled(eqx.Module):
@@ -55,6 +61,7 @@ class Unrolled(eqx.Module):
     memory: Memory
     control: AbstractDistribution
     value: Float[Array, "T B"]
+    member_values: Float[Array, "T B M"] | None
 
 
 def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]) -> PolicyStep:
@@ -62,7 +69,7 @@ def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], core_sta
     features = policy.encoder.encode(observation)
     core_state = step_batch(policy.core, features, core_state, is_first)
     hidden = policy.core.expose(core_state)
-    return PolicyStep(core_state, policy.readout.distribution(features, hidden), policy.critic.value(hidden))
+    return PolicyStep(core_state, policy.readout.distribution(features, hidden), policy.critic.value(hidden), _member_values(policy, hidden))
 
 
 def unroll_policy(
@@ -70,7 +77,12 @@ def unroll_policy(
 ) -> Unrolled:
     """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
     memory = read_sequence(policy.core, policy.encoder.encode(observation), core_state, is_first)
-    return Unrolled(memory, policy.readout.distribution(memory.features, memory.hiddens), policy.critic.value(memory.hiddens))
+    control = policy.readout.distribution(memory.features, memory.hiddens)
+    return Unrolled(memory, control, policy.critic.value(memory.hiddens), _member_values(policy, memory.hiddens))
+
+
+def _member_values(policy: RecurrentActorCritic, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M"] | None:
+    return policy.critic.values(hidden) if isinstance(policy.critic, EnsembleCritic) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,22 +90,43 @@ class PolicyConfig:
     """The parts of a policy."""
 
     hidden_size: int = 128
-    """Width of the hidden state and of the encoded observation; they are equal, so that the cosine between h and ∂V/∂ỹ is defined."""
+    """Width of the hidden state, and of the encoded observation unless feature_size says otherwise, so that the cosine of h and ∂V/∂ỹ is defined."""
+    feature_size: int | None = None
+    """Width of the encoded observation; if it is not that of the hidden state, a learned linear map of h is compared with ∂V/∂ỹ."""
+    ensemble: int = 1
+    """Co-state hypotheses: cores with critics of their own, of which the control minimises the mean Hamiltonian (Appendix D)."""
     core: CoreConfig = GRUConfig()
     readout: ReadoutConfig = QuadraticReadoutConfig()
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1:
             raise ConfigError(f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. The paper uses 128.")
+        if self.ensemble < 1:
+            raise ConfigError(f"ensemble is {self.ensemble}, but a policy needs at least 1 hypothesis about the co-state. 1 is the paper's policy.")
+        if self.feature_size is not None and self.feature_size < 1:
+            raise ConfigError(f"feature_size is {self.feature_size}, but an encoded observation needs at least one number. None for hidden_size.")
+        if self.features != self.hidden_size and getattr(self.readout, "influence", "constant") == "observed":
+            raise ConfigError(
+                f"feature_size is {self.feature_size} and hidden_size {self.hidden_size}, but an influence that depends on the observation "
+                f"multiplies the two unit by unit. Leave feature_size out, or use --readout.influence constant."
+            )
+
+    @property
+    def features(self) -> int:
+        """Width of the encoded observation."""
+        return self.hidden_size if self.feature_size is None else self.feature_size
 
 
 def build_policy(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActorCritic:
     """A policy with fresh weights (Appendix E.1)."""
     key_encoder, key_core, key_readout, key_critic = jax.random.split(key, 4)
-    width = config.hidden_size
+    width, features, count = config.hidden_size, config.features, config.ensemble
+    readout = config.readout.build(key_readout, width, action_size)
     return RecurrentActorCritic(
-        encoder=build_encoder(key_encoder, observation_size, width),
-        core=config.core.build(key_core, width, width),
-        readout=config.readout.build(key_readout, width, action_size),
-        critic=linear_critic(key_critic, width),
+        encoder=build_encoder(key_encoder, observation_size, features),
+        core=config.core.build(key_core, features, width) if count == 1 else build_ensemble(config.core, key_core, count, features, width),
+        readout=readout if count == 1 else MeanHamiltonianReadout(readout, count),
+        critic=linear_critic(key_critic, width) if count == 1 else ensemble_critic(key_critic, count, width),
+        # From a key of its own, so that all other weights are those of a policy without it.
+        costate_map=None if features == width else orthogonal(jax.random.fold_in(key, 4), width, features),
     )

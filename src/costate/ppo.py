@@ -13,7 +13,8 @@ from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key, PyTree
 from costate.advantages import generalised_advantages
 from costate.averages import Metrics, episode_metrics, row_weights, weighted_sum, weighted_variance
-from costate.costate_loss import costate_distance, costate_targets, terminal_distance
+from costate.cores import read_sequence
+from costate.costate_loss import by_member, costate_distance, epistemic_spread, hidden_targets, member_targets, terminal_distance
 from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
 from costate.readouts import AbstractDistribution
 from costate.rollout import RolloutConfig, Trajectory, iteration_keys
@@ -29,6 +30,18 @@ class PPOConfig:
     """Weight c₃ of the co-state loss; 0 is plain PPO."""
     costate_hidden: Literal["after", "before"] = "after"
     """Hidden state in the cosine: h_t after reading y_t (the paper's text) or h_{t−1} before it (the authors' code)."""
+    costate_gradient: Literal["feature", "both"] = "feature"
+    """What the value is differentiated by: the encoded observation (the paper), or also what was remembered, each compared with h by itself."""
+    costate_average: Literal["own", "ensemble"] = "own"
+    """Target of every hypothesis of an ensemble: the gradient of its own critic, or the mean of all."""
+    costate_warmup: float = 0.0
+    """Share of training in which the weight of the co-state loss grows linearly from 0."""
+    slow_critic: float | None = None
+    """Targets from a slow average of the policy, which moves by this share towards it in every iteration; None for the policy itself."""
+    bootstrap: float = 0.8
+    """Share of the environments from which each critic of an ensemble learns, drawn anew in every iteration."""
+    spread_bonus: float = 0.0
+    """Weight of the ensemble's disagreement about the co-state as a reward for exploring; 0 leaves it out."""
     terminal_coef: float = 0.0
     """Weight of the terminal condition h(t_f) = ∇Φ (Definition 3.2) where an episode truly terminates; time limits are no ends. 0 leaves it out."""
     epochs: int = 4
@@ -68,7 +81,16 @@ class PPOConfig:
         for name in ("discount", "trace_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
-        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
+        for name in ("costate_warmup", "slow_critic", "bootstrap"):
+            value = getattr(self, name)
+            if value is not None and not (0.0 <= value <= 1.0 and (value > 0.0 or name == "costate_warmup")):
+                raise ConfigError(f"{name} is {value}, but it is a share: between 0 and 1, and not 0 unless it is costate_warmup.")
+        if self.costate_coef == 0.0 and (self.costate_warmup or self.slow_critic or self.costate_gradient != "feature"):
+            raise ConfigError(
+                "costate_coef is 0, but costate_warmup, slow_critic or costate_gradient was given, which would have no effect. Give costate_coef, or "
+                "leave them out."
+            )
+        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef", "spread_bonus"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
         for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
@@ -114,6 +136,8 @@ class TrainState(eqx.Module):
     return_stats: RunningStats
     key: Key[Array, ""]
     iteration: Int[Array, ""]
+    slow: RecurrentActorCritic | None = None
+    """A slow average of the policy, where targets come from one."""
 
 
 class Rows(eqx.Module):
@@ -130,6 +154,12 @@ class Rows(eqx.Module):
     value_target: Float[Array, "T S"]
     terminal: Float[Array, "T S"]
     """Share of each row in a mean over those whose control was the last before a termination; 1 in sum, or all 0 if there is none."""
+    member_values: Float[Array, "T S M"] | None = None
+    """What each critic of an ensemble said; None where there is none."""
+    member_weight: Float[Array, "T S M"] | None = None
+    """Share of each row in a mean over those from which each of them learns; 1 in sum for each."""
+    target: Float[Array, "T S M F"] | None = None
+    """λ̂ where it is known before the losses; None where it is that of the policy which is being learnt."""
 
 
 class Batch(eqx.Module):
@@ -143,7 +173,8 @@ class Batch(eqx.Module):
 def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
     """Training before its first iteration."""
     optimiser = make_optimiser(config, iterations=1).init(policy)
-    return TrainState(policy, optimiser, empty_stats((observation_size,)), empty_stats(), key, jnp.zeros((), jnp.int32))
+    slow = None if config.slow_critic is None else policy
+    return TrainState(policy, optimiser, empty_stats((observation_size,)), empty_stats(), key, jnp.zeros((), jnp.int32), slow)
 
 
 def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
@@ -163,6 +194,45 @@ def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""])
     return config.learning_rate * (1.0 - iteration / iterations)
 
 
+def warmed_up(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
+    """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
+    return jnp.minimum(1.0, iteration / (config.costate_warmup * iterations)) if config.costate_warmup > 0.0 else 1.0
+
+
+class Foresight(eqx.Module):
+    """What is computed of a trajectory before anything is learnt from it, where settings ask for it."""
+
+    members: Bool[Array, "B M"] | None = None
+    """From which environments each critic of an ensemble learns."""
+    target: Float[Array, "T B M F"] | None = None
+    """λ̂ of the slow critic."""
+    bonus: Float[Array, "T B"] | None = None
+    """Reward for what the ensemble disagrees about."""
+
+
+NOTHING_FORESEEN = Foresight()
+
+
+def foresee(config: PPOConfig, observation_clip: float | None, state: TrainState, trajectory: Trajectory, key: Key[Array, ""]) -> Foresight:
+    """Bootstrap masks, slow targets and the reward for exploring, as far as they are asked for."""
+    members, target, bonus = None, None, None
+    if trajectory.member_values is not None:
+        members = jax.random.bernoulli(key, config.bootstrap, trajectory.member_values.shape[1:])
+
+    def targets_of(policy: RecurrentActorCritic) -> Float[Array, "T B M F"]:
+        features = policy.encoder.encode(normalise(state.observation_stats, trajectory.observation, observation_clip))
+        memory = read_sequence(policy.core, features, trajectory.core_state[0], trajectory.is_first)
+        return member_targets(policy.core, policy.critic, memory)
+
+    if state.slow is not None:
+        target = targets_of(state.slow)
+    if config.spread_bonus > 0.0:
+        spread = epistemic_spread(targets_of(state.policy))
+        # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
+        bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
+    return Foresight(members, target, bonus)
+
+
 def trajectory_advantages(
     config: PPOConfig, trajectory: Trajectory, reward: Float[Array, "T B"], final_value: Float[Array, " B"]
 ) -> Float[Array, "T B"]:
@@ -180,22 +250,29 @@ def make_batch(
     return_stats: RunningStats,
     trajectory: Trajectory,
     final_value: Float[Array, " B"],
+    foresight: Foresight = NOTHING_FORESEEN,
 ) -> Batch:
     """What the losses need of a trajectory, seen through the statistics with which it was collected."""
     reward = trajectory.reward
     if config.reward_scaling == "running-return":
         reward = scale_reward(return_stats, reward, config.reward_clip)
+    if foresight.bonus is not None:
+        reward = reward + foresight.bonus
+    valid = trajectory.valid.astype(reward.dtype)
     advantage = trajectory_advantages(config, trajectory, reward, final_value)
     rows = Rows(
         observation=normalise(observation_stats, trajectory.observation, observation_clip),
         is_first=trajectory.is_first,
-        weight=row_weights(trajectory.valid.astype(reward.dtype)),
+        weight=row_weights(valid),
         action=trajectory.action,
         log_prob=trajectory.log_prob,
         value=trajectory.value,
         advantage=advantage,
         value_target=advantage + trajectory.value,
         terminal=row_weights((trajectory.valid & trajectory.ends & (trajectory.discount == 0.0)).astype(reward.dtype)),
+        member_values=trajectory.member_values,
+        member_weight=None if foresight.members is None else valid[..., None] * foresight.members[None].astype(valid.dtype),
+        target=foresight.target,
     )
     return cut_streams(rows, trajectory.core_state, config.bptt_length)
 
@@ -225,6 +302,9 @@ def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALO
     own = shards.part(streams, axis=0)
     rows: Rows = jax.tree.map(lambda array: jnp.take(array, own, axis=1), batch.rows)
     weight, advantage, terminal = (shards.part(array, axis=1) for array in (weight, advantage, terminal))
+    if batch.rows.member_weight is not None:
+        of_members = jax.vmap(row_weights, in_axes=-1, out_axes=-1)(batch.rows.member_weight[:, streams])
+        rows = dataclasses.replace(rows, member_weight=shards.part(of_members, axis=1))
     return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal), batch.core_state[own])
 
 
@@ -239,12 +319,29 @@ def clipped_value_loss(value: Float[Array, "T S"], old: Float[Array, "T S"], tar
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
-def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"]) -> Float[Array, ""]:
-    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2)."""
-    memory = unrolled.memory
-    target = costate_targets(policy.core, policy.critic, memory)
-    hidden = memory.hiddens if config.costate_hidden == "after" else policy.core.expose(memory.previous)
-    return weighted_sum(costate_distance(hidden, target), weight)
+def value_term(unrolled: Unrolled, rows: Rows, clip_epsilon: float) -> Float[Array, ""]:
+    """The clipped value loss; of an ensemble the mean over its critics, each by the rows from which it learns."""
+    if unrolled.member_values is None or rows.member_values is None or rows.member_weight is None:
+        return weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, clip_epsilon), rows.weight)
+
+    def of_member(value: Array, old: Array, weight: Array) -> Float[Array, ""]:
+        return weighted_sum(clipped_value_loss(value, old, rows.value_target, clip_epsilon), weight)
+
+    return jax.vmap(of_member, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
+
+
+def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, rows: Rows) -> tuple[Float[Array, ""], Metrics]:
+    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far the hypotheses of an ensemble lie apart; both averaged over them."""
+    memory, core = unrolled.memory, policy.core
+    target = member_targets(core, policy.critic, memory) if rows.target is None else rows.target
+    hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
+    compared = hidden if policy.costate_map is None else hidden @ policy.costate_map
+    aim = jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
+    distance = costate_distance(compared, aim)
+    if config.costate_gradient == "both":
+        distance = 0.5 * (distance + costate_distance(hidden, hidden_targets(core, policy.critic, memory)))
+    metrics = {"costate/spread": weighted_sum(epistemic_spread(target), rows.weight)} if unrolled.member_values is not None else {}
+    return weighted_sum(distance.mean(-1), rows.weight), metrics
 
 
 def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array, ""]:
@@ -262,10 +359,12 @@ def mean_entropy(control: AbstractDistribution, weight: Float[Array, "T S"], sha
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
 
 
-def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, shards: Shards = ALONE) -> tuple[Float[Array, ""], Metrics]:
+def total_loss(
+    policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, shards: Shards = ALONE, warmth: Float[Array, ""] | float = 1.0
+) -> tuple[Float[Array, ""], Metrics]:
     """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1), or one device's share of it.
 
-    The shares add up to the whole, because row weights sum to 1 over all devices.
+    The shares add up to the whole, because row weights sum to 1 over all devices. ``warmth`` is the share of c₃ that has been reached.
     """
     rows = batch.rows
     unrolled = unroll_policy(policy, rows.observation, batch.core_state, rows.is_first)
@@ -273,16 +372,16 @@ def total_loss(policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, sh
     ratio = jnp.exp(log_ratio)
 
     actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
-    critic = weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, config.clip_epsilon), rows.weight)
+    critic = value_term(unrolled, rows, config.clip_epsilon)
     entropy = mean_entropy(unrolled.control, rows.weight, shards)
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
-        costate = costate_term(config, policy, unrolled, rows.weight)
-        loss = loss + config.costate_coef * costate
+        costate, spread = costate_term(config, policy, unrolled, rows)
+        loss = loss + config.costate_coef * warmth * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
-        costate = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight)
-    optional: Metrics = {}
+        costate, spread = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows)
+    optional = spread
     if config.terminal_coef > 0.0:
         optional["losses/terminal"] = terminal_term(unrolled, rows.terminal)
         loss = loss + config.terminal_coef * optional["losses/terminal"]
@@ -305,6 +404,7 @@ def optimise(
     batch: Batch,
     key: Key[Array, ""],
     shards: Shards,
+    warmth: Float[Array, ""] | float = 1.0,
 ) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
     """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
     streams = batch.core_state.shape[0]
@@ -313,7 +413,7 @@ def optimise(
     def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Any]:
         policy, optimiser_state = carry
         own = take_minibatch(batch, streams, shards)
-        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, own, config, shards)
+        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, own, config, shards, warmth)
         gradient = shards.total(gradient)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
         return (optax.apply_updates(policy, updates), optimiser_state), (metrics, optax.tree.norm(gradient))
@@ -338,11 +438,16 @@ def update(
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
     # them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
-    batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value)
+    foresight = foresee(config, rollout.observation_clip, state, trajectory, jax.random.fold_in(keys.update, 1))
+    batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value, foresight)
     optimiser = make_optimiser(config, iterations)
-    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update, shards)
+    warmth = warmed_up(config, iterations, state.iteration)
+    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update, shards, warmth)
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
-    state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1)
+    slow = None if state.slow is None else jax.tree.map(lambda slow, now: slow + config.slow_critic * (now - slow), state.slow, policy)
+    state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1, slow)
+    if foresight.bonus is not None:
+        metrics["costate/bonus"] = foresight.bonus.mean()
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     episodes = episode_metrics(trajectory.ends, trajectory.episode_return, trajectory.episode_length)
     return state, metrics | _value_metrics(batch.rows) | episodes | _policy_metrics(config, iterations, state)

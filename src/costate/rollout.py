@@ -76,6 +76,8 @@ class Trajectory(eqx.Module):
     episode_length: Int[Array, "*T B"]
     discounted_return: Float[Array, "*T B"]
     """R_t = γ R_{t−1} + r_t since the episode started, whose variance scales the rewards."""
+    member_values: Float[Array, "*T B M"] | None = None
+    """What each critic of an ensemble says; None where there is none."""
 
 
 class IterationKeys(NamedTuple):
@@ -206,6 +208,7 @@ def _advance(
         episode_return=episode_return,
         episode_length=episode_length,
         discounted_return=discounted_return,
+        member_values=decision.member_values,
     )
     return RolloutState(env_state, after, decision.core_state, episode_return, episode_length, discounted_return), row
 

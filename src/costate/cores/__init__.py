@@ -10,6 +10,7 @@ from costate.cores.base import empty_core_state as empty_core_state
 from costate.cores.base import feature_gradients as feature_gradients
 from costate.cores.base import read_sequence as read_sequence
 from costate.cores.base import scan_unroll as scan_unroll
+from costate.cores.base import state_gradients as state_gradients
 from costate.cores.base import step_batch as step_batch
 from costate.cores.base import unroll as unroll
 

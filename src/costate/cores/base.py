@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -67,6 +68,9 @@ class AbstractFastCore(AbstractCore):
 @dataclasses.dataclass(frozen=True)
 class CoreConfig(abc.ABC):
     """Settings of a core; a subclass is registered in ``CORES`` under the core's name."""
+
+    shows_all: ClassVar[bool] = True
+    """Whether the hidden state is all that the core carries."""
 
     @abc.abstractmethod
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> AbstractCore:
@@ -143,6 +147,13 @@ def feature_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Arra
         return core.fast_feature_gradients(memory, cotangents)
     step = jax.vmap(jax.vmap(core.step))
     gradients: Float[Array, "T B F"] = jax.vjp(lambda features: core.expose(step(features, memory.previous)), memory.features)[1](cotangents)[0]
+    return gradients
+
+
+def state_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B C"]:
+    """(∂h_t/∂s_{t−1})ᵀ c_t with ỹ_t held fixed: the same by what was carried instead of by what was read."""
+    step = jax.vmap(jax.vmap(core.step))
+    gradients: Float[Array, "T B C"] = jax.vjp(lambda previous: core.expose(step(memory.features, previous)), memory.previous)[1](cotangents)[0]
     return gradients
 
 

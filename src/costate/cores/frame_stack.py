@@ -64,6 +64,8 @@ class FrameStack(AbstractFastCore):
 class FrameStackConfig(CoreConfig):
     """A layer on the last few encoded observations: what can be done without a recurrent memory."""
 
+    shows_all = False
+
     frames: int = 8
     """Observations that are remembered, the present one included. At half blackout one of 8 was seen with probability 0.996."""
     initialisation: Initialisation = "orthogonal"

@@ -44,6 +44,10 @@ class AbstractReadout(eqx.Module):
     def control(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
         """The control that minimises the Hamiltonian."""
 
+    def costate(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S K"]:
+        """The co-state in the Hamiltonian that the control minimises: the hidden state itself, unless it holds several hypotheses."""
+        return hidden
+
     @abc.abstractmethod
     def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> AbstractDistribution:
         """π(u | ỹ, h) for any number of streams; its mode is ``control``."""
