@@ -4,9 +4,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from costate._errors import ConfigError
+from costate.cores import read_sequence
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+from costate.cores.lstm import LSTMConfig
+from costate.cores.rnn import RNNConfig
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -55,6 +60,49 @@ def test_ctrnn_is_leaky_integration_with_a_rate_per_unit():
 def test_ctrnn_leaks_one_half_at_first():
     core = CTRNNConfig().build(jax.random.key(0), 4, 6)
     np.testing.assert_array_equal(jax.nn.sigmoid(core.log_alpha), np.full(6, 0.5))
+
+
+def test_rnn_is_tanh_of_what_is_seen_and_what_was():
+    core = eqx.tree_at(lambda c: c.bias, RNNConfig().build(jax.random.key(0), 4, 6), jnp.linspace(-1.0, 1.0, 6))
+    y, h = inputs()
+    W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
+    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), np.tanh(W.T @ y + U.T @ h + b), atol=1e-6)  # float32 against float64
+
+
+def lstm_by_numpy(core, features, h, c):
+    """Hochreiter & Schmidhuber's cell with a forget gate, in float64; the gates are stored in the order i, f, o, g."""
+    W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
+    shown = []
+    for y in features:
+        i, f, o, g = (W[k].T @ y + U[k].T @ h + b[k] for k in range(4))
+        c = sigmoid(f + 1.0) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        shown.append(h)
+    return np.array(shown), c
+
+
+def test_lstm_follows_its_equations_over_a_sequence_and_carries_both_parts():
+    rng = np.random.default_rng(0)
+    core = eqx.tree_at(lambda c: c.bias, LSTMConfig().build(jax.random.key(0), 4, 6), jnp.asarray(rng.normal(size=(4, 6)), jnp.float32))
+    features, h, c = rng.normal(size=(9, 4)), rng.normal(size=6), rng.normal(size=6)
+    shown, cell = lstm_by_numpy(core, features, h, c)
+    state = jnp.concatenate([jnp.asarray(h, jnp.float32), jnp.asarray(c, jnp.float32)])
+    memory = read_sequence(core, jnp.asarray(features, jnp.float32)[:, None], state[None], jnp.zeros((9, 1), bool))
+    # float32 against float64, over nine steps.
+    np.testing.assert_allclose(memory.hiddens[:, 0], shown, atol=1e-5)
+    np.testing.assert_allclose(memory.final[0], np.concatenate([shown[-1], cell]), atol=1e-5)
+
+
+def test_a_fresh_lstm_keeps_three_quarters_of_its_cell():
+    core = LSTMConfig().build(jax.random.key(0), 4, 2)
+    state = core.step(jnp.zeros(4), jnp.array([0.0, 0.0, 1.0, -1.0]))
+    # σ(1) = 0.7310586 of ±1 is kept, and half of its tanh, 0.6236, is shown, because the output gate is σ(0).
+    np.testing.assert_allclose(state, [0.3118, -0.3118, 0.7310586, -0.7310586], atol=1e-4)
+
+
+def test_a_forget_bias_that_is_no_number_is_refused():
+    with pytest.raises(ConfigError, match=r"forget_bias is nan, but it must be a finite number\. The usual one is 1\."):
+        LSTMConfig(forget_bias=float("nan"))
 
 
 def test_uniform_initialisation_stays_within_the_inverse_root_of_the_width():

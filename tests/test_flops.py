@@ -8,7 +8,8 @@ import jax.extend.core
 import jax.numpy as jnp
 import pytest
 
-from costate.config import preset
+from costate.config import PRESETS, RunConfig, preset
+from costate.cores import CORES, empty_core_state
 from costate.flops import flops_per_env_step, flops_per_update
 from costate.policy import act
 from costate.ppo import Batch, Rows, total_loss
@@ -46,17 +47,25 @@ def minibatch(config) -> Batch:
         zeros,
         zeros,
     )
-    return Batch(rows, jnp.zeros((STREAMS, config.policy.hidden_size)))
+    return Batch(rows, empty_core_state(fresh_state(config).policy.core, STREAMS))
 
 
-@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn", "ncp"])
+def with_core(name: str) -> RunConfig:
+    """The run of a preset, or that of NC-GRU with another core."""
+    if name in PRESETS:
+        return preset(name, "WalkerStand")
+    config = preset("nc-gru", "WalkerStand")
+    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, core=CORES[name]()))
+
+
+@pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn", "ncp", "rnn", "lstm", "cornn", "ssm"])
 def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
-    config = preset(name, "WalkerStand")
+    config = with_core(name)
     state = fresh_state(config)
     gradient = jax.make_jaxpr(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo))
     counted = product_flops(gradient(state.policy, minibatch(config)).jaxpr) / (STEPS * STREAMS)
     rollout = (
-        product_flops(jax.make_jaxpr(act)(state.policy, jnp.zeros((STREAMS, 24)), jnp.zeros((STREAMS, 128)), jnp.zeros(STREAMS, bool)).jaxpr)
+        product_flops(jax.make_jaxpr(act)(state.policy, jnp.zeros((STREAMS, 24)), minibatch(config).core_state, jnp.zeros(STREAMS, bool)).jaxpr)
         / STREAMS
     )
     expected = flops_per_env_step(config)
@@ -66,10 +75,12 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
 
 
-@pytest.mark.parametrize(("policy", "critic"), [("nc-gru", "recurrent"), ("nc-ctrnn", "recurrent"), ("ncp", "recurrent"), ("nc-gru", "sighted")])
+@pytest.mark.parametrize(
+    ("policy", "critic"), [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "rnn", "lstm", "cornn", "ssm")), ("nc-gru", "sighted")]
+)
 def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(policy, critic):
     sac = SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
-    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=preset(policy, "WalkerStand").policy, sac=sac)
+    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=with_core(policy).policy, sac=sac)
     state = fresh_state(config)
     program = jax.make_jaxpr(lambda learner, replay, key: sac_update(config.sac, 10.0, learner, replay, key))
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)

@@ -5,11 +5,15 @@ from typing import NamedTuple
 from costate._errors import ConfigError
 from costate.config import RunConfig
 from costate.cores import CORES
+from costate.cores.cornn import CoRNNConfig
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.frame_stack import FrameStackConfig
 from costate.cores.gru import GRUConfig, ResetAfterGRUConfig
+from costate.cores.lstm import LSTMConfig
 from costate.cores.memoryless import MemorylessConfig
+from costate.cores.rnn import RNNConfig
+from costate.cores.ssm import SSMConfig
 from costate.policy import PolicyConfig
 from costate.sac import critics_parts
 
@@ -37,10 +41,18 @@ def _one_core(policy: PolicyConfig) -> CoreFlops:
             return CoreFlops(6.0 * square, 4.0 * square)
         case ResetAfterGRUConfig():
             return CoreFlops(6.0 * square, 3.0 * square)
-        case CTRNNConfig():
+        case CTRNNConfig() | RNNConfig():
             return CoreFlops(2.0 * square, square)
         case FrameStackConfig():
             return CoreFlops(core.frames * square, square)
+        case LSTMConfig():
+            return CoreFlops(8.0 * square, 4.0 * square)
+        case CoRNNConfig():
+            return CoreFlops(3.0 * square, square)
+        case SSMConfig():
+            # Into the modes and out of them; the recurrence between is elementwise.
+            both = 2.0 * 2.0 * width * core.state_size(width)
+            return CoreFlops(both, both)
         case MemorylessConfig():
             return CoreFlops(square, square)
         case CostateCellConfig():

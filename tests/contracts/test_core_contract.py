@@ -36,7 +36,7 @@ def test_unroll_equals_stepping_one_stream_at_a_time(name):
     core = build(name)
     features, state, is_first = sequence(core)
     memory = read_sequence(core, features, state, is_first)
-    step = jax.jit(core.step)
+    step = jax.jit(lambda feature, s: core.step(feature, s))
     for b in range(B):
         s = state[b]
         for t in range(T):

@@ -21,6 +21,7 @@ from costate.run_directory import CONFIG_FILE, Run, open_run
 
 RETURN = "training/episode_reward"
 COSTATE = "losses/costate"
+SPREAD = "costate/spread"
 # Points of a learning curve over which the paper averages, and over which the end of training is judged.
 WINDOW = 30
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from costate.experiments.collection import COSTATE, RETURN, Collection, window_of
+from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, window_of
 from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
 from costate.experiments.tables import means_at
 
@@ -36,6 +36,11 @@ def interquartile_curves(collection: Collection) -> Figure:
 def costate_curves(collection: Collection) -> Figure:
     """How far hidden states are from the co-state target while learning."""
     return _by_task(collection, lambda axes, task: _curves(axes, collection, task, COSTATE, _paper_band), "1 − cos(h, λ̂)")
+
+
+def spread_curves(collection: Collection) -> Figure:
+    """How far the hypotheses of ensembles lie apart while learning."""
+    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band), "spread of λ̂ over hypotheses")
 
 
 def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:

@@ -15,7 +15,7 @@ from costate._files import explained_errors, write_atomically
 from costate.config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
-from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, read_collection, window_of
+from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, Entry, read_collection, window_of
 from costate.experiments.markup import table, text
 from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
 from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
@@ -75,6 +75,9 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
         note = "1 − cos(h, λ̂) in training. Baselines do not train with this loss but measure it."
         sections.append(Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss"))
+    if any(entry.curve(SPREAD) is not None for entry in collection.entries):
+        note = "√((1/m) Σ |λ̂_i − λ̄|²) over the m hypotheses of an ensemble, in training: what is not known about the co-state."
+        sections.append(Section("Disagreement about the co-state", note, figures.spread_curves(collection), "costate_spread"))
     if aligned(collection):
         note = "What `costate align` found: points are runs, bars their means. A probe is judged on episodes that it was not fitted to."
         sections.append(Section("Memory against true co-states", note, alignment_figure(collection), "alignment", alignment_table(collection)))
