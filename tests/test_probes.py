@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optimised import optimised_jit
 
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, FuelledAction, ObservedReward, RememberedCue, TargetAction
@@ -47,7 +48,7 @@ def start(config: PPOConfig, readout: str, observation_size: int, action_size: i
 
 @functools.cache
 def compiled_update(config: PPOConfig):
-    return jax.jit(functools.partial(update, config, ROLLOUT, ITERATIONS))
+    return optimised_jit(functools.partial(update, config, ROLLOUT, ITERATIONS))
 
 
 def respond(state: TrainState, observations: list[float]) -> tuple[np.ndarray, np.ndarray]:
