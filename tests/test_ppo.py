@@ -182,15 +182,14 @@ def test_rows_whose_action_was_ignored_are_in_no_loss():
     policy, _, _, _ = experience()
     config = PPOConfig()
     batch = batch_of(config)
-    batch = jax.device_get(batch)
     ignored = batch.rows.weight == 0.0
     assert ignored[:, :4].any()
     spoilt = dataclasses.replace(
         batch.rows,
-        action=np.where(ignored[..., None], np.float32(50.0), batch.rows.action),
-        advantage=np.where(ignored, np.float32(1e3), batch.rows.advantage),
-        value_target=np.where(ignored, np.float32(1e3), batch.rows.value_target),
-        log_prob=np.where(ignored, np.float32(1.0), batch.rows.log_prob),
+        action=jnp.where(ignored[..., None], 50.0, batch.rows.action),
+        advantage=jnp.where(ignored, 1e3, batch.rows.advantage),
+        value_target=jnp.where(ignored, 1e3, batch.rows.value_target),
+        log_prob=jnp.where(ignored, 1.0, batch.rows.log_prob),
     )
     ours, other = (loss_and_gradient(policy, minibatch_of(b, jnp.arange(4)), config)[1] for b in (batch, Batch(spoilt, batch.hidden)))
     jax.tree.map(np.testing.assert_array_equal, ours, other)
@@ -349,7 +348,7 @@ def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
     policy, _, _, _ = experience()
     config = PPOConfig()
     batch = minibatch_of(batch_of(config), jnp.arange(4))
-    spoilt = Batch(dataclasses.replace(batch.rows, terminal=np.full_like(batch.rows.terminal, np.nan)), batch.hidden)
+    spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.hidden)
     ours, other = (loss_and_gradient(policy, b, config) for b in (batch, spoilt))
     assert "losses/terminal" not in ours[0][1]
     jax.tree.map(np.testing.assert_array_equal, ours, other)
@@ -357,7 +356,7 @@ def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
 
 def test_a_time_limit_is_no_terminal_condition():
     policy, stats, trajectory, final_value = experience()
-    endless = dataclasses.replace(cut_at(trajectory), discount=np.ones_like(trajectory.discount))
+    endless = dataclasses.replace(cut_at(trajectory), discount=jnp.ones_like(trajectory.discount))
     batch = assemble(PPOConfig(), 10.0, stats, empty_stats(), endless, final_value)
     assert not np.any(batch.rows.terminal)
     (_, metrics), _ = loss_and_gradient(policy, minibatch_of(batch, jnp.arange(4)), PPOConfig(terminal_coef=0.7))
