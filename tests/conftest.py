@@ -13,6 +13,9 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 # Small programs too: there are hundreds, and each takes a twentieth of a second to compile.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Nearly all programs of the tests run for moments, and optimising their machine code takes longer than that. The arithmetic is the same up to
+# rounding; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 in the environment all is compiled as it is for users.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 import pytest
@@ -24,8 +27,18 @@ from costate.rollout import RolloutConfig
 
 # As the library does on a machine of two cores, before anything else starts JAX.
 jax.config.update("jax_num_cpu_devices", 2)
+# Whether to compile quickly; see above.
+_QUICKLY = bool(jax.config.read("jax_disable_most_optimizations"))
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that train for minutes have the machine code that users have; before any fixture of theirs compiles."""
+    quickly = _QUICKLY and item.get_closest_marker("slow") is None
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
+    jax.config.update("jax_disable_most_optimizations", quickly)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,6 @@
 """Checkpoints: exact, verified, atomic."""
 
+import functools
 import hashlib
 import json
 
@@ -18,6 +19,7 @@ from costate.ppo import PPOConfig, TrainState, initial_state
 CONFIG = RunConfig("WalkerStand")
 
 
+@functools.partial(jax.jit, static_argnames="width")
 def state(seed: int = 0, width: int = 8) -> TrainState:
     policy = build_policy(PolicyConfig(hidden_size=width), jax.random.key(seed), 5, 2)
     return initial_state(PPOConfig(), policy, jax.random.key(seed + 100), 5)

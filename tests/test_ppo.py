@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from random_networks import randomised
 
 from costate._errors import ConfigError
 from costate.envs.analytic import AnalyticEnv
@@ -33,6 +34,17 @@ from costate.running_stats import empty_stats, merge
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=20)
 
+# Each compiled as a whole: operation by operation, every one of them would be compiled for itself, which takes longer than all the rest.
+unrolled_by = jax.jit(unroll_policy)
+# ((loss, metrics), gradient), so that tests that look at one of them share a program with those that look at the other.
+loss_and_gradient = jax.jit(jax.value_and_grad(total_loss, has_aux=True), static_argnames="config")
+minibatch_of = jax.jit(take_minibatch)
+assemble = jax.jit(make_batch, static_argnums=(0, 1))
+merged = jax.jit(merge)
+# One gradient step on everything, clipped hard.
+ONE_STEP = PPOConfig(minibatches=1, epochs=1, max_gradient_norm=0.01)
+update_once = jax.jit(functools.partial(update, ONE_STEP, ROLLOUT, 3))
+
 
 def double(tree):
     return jax.tree.map(lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
@@ -40,11 +52,10 @@ def double(tree):
 
 @functools.cache
 def experience():
-    """A rollout on a world with a time limit and ignored actions inside the segment, by a policy that is not at its initial weights."""
+    """A rollout on a world with a time limit and ignored actions inside the segment, by a policy with random weights."""
     env = SensorEnv(AnalyticEnv(RememberedCue(), 8), SensorConfig(0.3))
-    policy = build_policy(PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
-    policy = jax.tree.map(lambda a: a + 0.2 * jax.random.normal(jax.random.key(a.size), a.shape), policy)
-    stats = merge(empty_stats((1,)), jax.random.normal(jax.random.key(5), (50, 2, 1)), jnp.ones((50, 2), bool))
+    policy = randomised(build_policy, PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
+    stats = merged(empty_stats((1,)), np.random.default_rng(5).normal(size=(50, 2, 1)).astype(np.float32), jnp.ones((50, 2), bool))
     start = begin(env, policy, jax.random.key(1))
     run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99, cut=1))
     state, _, _ = run(policy, stats, start, jax.random.key(2))
@@ -62,7 +73,18 @@ def cut_at(trajectory: Trajectory, length: int | None = None) -> Trajectory:
 
 def batch_of(config: PPOConfig) -> Batch:
     _, stats, trajectory, final_value = experience()
-    return make_batch(config, 10.0, stats, empty_stats(), cut_at(trajectory, config.bptt_length), final_value)
+    return assemble(config, 10.0, stats, empty_stats(), cut_at(trajectory, config.bptt_length), final_value)
+
+
+@jax.jit
+def log_prob_by(policy, batch: Batch):
+    """Of the controls that were done, by the unrolled policy."""
+    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
+    return unrolled.control.log_prob(batch.rows.action)
+
+
+def initial(config: PPOConfig, policy):
+    return jax.jit(lambda policy: initial_state(config, policy, jax.random.key(0), 1))(policy)
 
 
 def test_segment_contains_starts_ends_and_ignored_actions():
@@ -79,21 +101,22 @@ def test_first_importance_ratio_is_one():
         # The log-probability at collection, recomputed step by step in float64, against the unrolled one: no part of the two programs differs but
         # rounding.
         wide_policy, wide = double((policy, batch))
-        unrolled = unroll_policy(wide_policy, wide.rows.observation, wide.core_state, wide.rows.is_first)
-        hidden = trajectory.core_state.astype(jnp.float64)
-        means = jax.vmap(lambda y, h, first: act(wide_policy, y, h, first).control.mean)(wide.rows.observation, hidden, wide.rows.is_first)
-        stepwise = Gaussian(means, wide_policy.readout.log_std).log_prob(wide.rows.action)
-        ratio = jnp.exp(unrolled.control.log_prob(wide.rows.action) - stepwise)
+
+        @jax.jit
+        def stepwise(policy, rows, hidden):
+            means = jax.vmap(lambda y, h, first: act(policy, y, h, first).control.mean)(rows.observation, hidden, rows.is_first)
+            return Gaussian(means, policy.readout.log_std).log_prob(rows.action)
+
+        at_collection = stepwise(wide_policy, wide.rows, np.asarray(trajectory.core_state, np.float64))
         # The stored hidden states are float32, which is what remains.
-        np.testing.assert_allclose(ratio, np.ones((20, 8)), atol=1e-5)
-    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
-    np.testing.assert_allclose(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5)
+        np.testing.assert_allclose(np.exp(log_prob_by(wide_policy, wide) - at_collection), np.ones((20, 8)), atol=1e-5)
+    np.testing.assert_allclose(np.exp(log_prob_by(policy, batch) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5)
 
 
 def test_first_minibatch_has_no_divergence_and_clips_nothing():
     policy, _, _, _ = experience()
-    config = PPOConfig(minibatches=2)
-    _, metrics = total_loss(policy, take_minibatch(batch_of(config), jnp.arange(4)), config)
+    config = PPOConfig()
+    (_, metrics), _ = loss_and_gradient(policy, minibatch_of(batch_of(config), jnp.arange(4)), config)
     assert abs(float(metrics["losses/approx_kl"])) < 1e-6
     assert float(metrics["losses/clip_fraction"]) == 0.0
 
@@ -101,10 +124,9 @@ def test_first_minibatch_has_no_divergence_and_clips_nothing():
 def test_merging_statistics_before_the_update_would_be_noticed():
     """The test above has power: normalising with later statistics moves the ratio."""
     policy, stats, trajectory, final_value = experience()
-    later = merge(stats, trajectory.observation, jnp.ones_like(trajectory.valid))
-    batch = make_batch(PPOConfig(), 10.0, later, empty_stats(), cut_at(trajectory), final_value)
-    unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
-    assert np.abs(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob) - 1.0).max() > 1e-3
+    later = merged(stats, trajectory.observation, jnp.ones_like(trajectory.valid))
+    batch = assemble(PPOConfig(), 10.0, later, empty_stats(), cut_at(trajectory), final_value)
+    assert np.abs(np.exp(log_prob_by(policy, batch) - batch.rows.log_prob) - 1.0).max() > 1e-3
 
 
 def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
@@ -120,7 +142,7 @@ def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
 def test_weight_zero_gives_the_gradient_of_plain_ppo_bit_for_bit():
     policy, _, _, _ = experience()
     config = PPOConfig(costate_coef=0.0)
-    batch = take_minibatch(batch_of(config), jnp.arange(4))
+    batch = minibatch_of(batch_of(config), jnp.arange(4))
     ours = jax.jit(jax.grad(lambda p: total_loss(p, batch, config)[0]))(policy)
     plain = jax.jit(jax.grad(lambda p: plain_ppo_loss(p, batch, config)))(policy)
     pairs = list(zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True))
@@ -130,7 +152,7 @@ def test_weight_zero_gives_the_gradient_of_plain_ppo_bit_for_bit():
 
 def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
     policy, _, _, _ = experience()
-    batch = take_minibatch(batch_of(PPOConfig()), jnp.arange(4))
+    batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(4))
 
     def distance(policy, frozen):
         unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
@@ -141,18 +163,18 @@ def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
         lengths = jnp.linalg.norm(hiddens, axis=-1) * jnp.linalg.norm(target, axis=-1)
         return ((1.0 - (hiddens * target).sum(-1) / lengths) * batch.rows.weight).sum()
 
-    with_loss = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.5))[0])(policy)
-    without = jax.grad(lambda p: total_loss(p, batch, PPOConfig(costate_coef=0.0))[0])(policy)
-    extra = jax.grad(distance)(policy, policy)
+    _, with_loss = loss_and_gradient(policy, batch, PPOConfig(costate_coef=0.5))
+    _, without = loss_and_gradient(policy, batch, PPOConfig(costate_coef=0.0))
+    extra = jax.jit(jax.grad(distance))(policy, policy)
     # float32; ε = 1e-8 in the cosine is below it.
-    jax.tree.map(lambda a, b, e: np.testing.assert_allclose(a - b, 0.5 * e, atol=1e-5), with_loss, without, extra)
-    assert not extra.critic.weights.any(), "the co-state loss must not move the critic"
+    jax.tree.map(lambda a, b, e: np.testing.assert_allclose(a - b, 0.5 * e, atol=1e-5), *jax.device_get((with_loss, without, extra)))
+    assert not np.any(extra.critic.weights), "the co-state loss must not move the critic"
 
 
 def test_hidden_before_reading_is_an_option():
     policy, _, _, _ = experience()
-    batch = take_minibatch(batch_of(PPOConfig()), jnp.arange(4))
-    after, before = (float(total_loss(policy, batch, PPOConfig(costate_hidden=h))[1]["losses/costate"]) for h in ("after", "before"))
+    batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(4))
+    after, before = (float(loss_and_gradient(policy, batch, PPOConfig(costate_hidden=h))[0][1]["losses/costate"]) for h in ("after", "before"))
     assert after != before
 
 
@@ -161,7 +183,7 @@ def test_rows_whose_action_was_ignored_are_in_no_loss():
     config = PPOConfig()
     batch = batch_of(config)
     ignored = batch.rows.weight == 0.0
-    assert ignored.any()
+    assert ignored[:, :4].any()
     spoilt = dataclasses.replace(
         batch.rows,
         action=jnp.where(ignored[..., None], 50.0, batch.rows.action),
@@ -169,17 +191,15 @@ def test_rows_whose_action_was_ignored_are_in_no_loss():
         value_target=jnp.where(ignored, 1e3, batch.rows.value_target),
         log_prob=jnp.where(ignored, 1.0, batch.rows.log_prob),
     )
-    ours, other = (
-        jax.grad(lambda p, b=b: total_loss(p, take_minibatch(b, jnp.arange(8)), config)[0])(policy) for b in (batch, Batch(spoilt, batch.core_state))
-    )
+    ours, other = (loss_and_gradient(policy, minibatch_of(b, jnp.arange(4)), config)[1] for b in (batch, Batch(spoilt, batch.core_state)))
     jax.tree.map(np.testing.assert_array_equal, ours, other)
 
 
 def test_advantages_are_normalised_within_the_minibatch():
-    batch = take_minibatch(batch_of(PPOConfig()), jnp.array([1, 4, 6]))
+    batch = minibatch_of(batch_of(PPOConfig()), jnp.array([1, 4, 6]))
     counted = np.asarray(batch.rows.advantage)[np.asarray(batch.rows.weight) > 0]
     np.testing.assert_allclose([counted.mean(), counted.std()], [0.0, 1.0], atol=1e-5)
-    np.testing.assert_allclose(batch.rows.weight.sum(), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(np.sum(batch.rows.weight), 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +218,7 @@ def test_value_loss_takes_the_worse_of_free_and_clipped(value, old, target, expe
 
 def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state():
     _, _, trajectory, _ = experience()
-    whole, pieces = batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))
+    whole, pieces = jax.device_get((batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))))
     assert pieces.rows.observation.shape == (5, 32, 1)
     for piece, start in enumerate((0, 5, 10, 15)):
         columns = slice(8 * piece, 8 * piece + 8)
@@ -210,10 +230,10 @@ def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state()
 def test_truncated_pieces_compute_the_same_values_as_the_whole():
     policy, _, _, _ = experience()
     whole, pieces = batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))
-    full = unroll_policy(policy, whole.rows.observation, whole.core_state, whole.rows.is_first).value
-    cut = unroll_policy(policy, pieces.rows.observation, pieces.core_state, pieces.rows.is_first).value
+    full = unrolled_by(policy, whole.rows.observation, whole.core_state, whole.rows.is_first).value
+    cut = unrolled_by(policy, pieces.rows.observation, pieces.core_state, pieces.rows.is_first).value
     # Same weights, so the stored hidden states are the ones the whole sequence passes through.
-    np.testing.assert_allclose(np.concatenate([cut[:, 8 * i : 8 * i + 8] for i in range(4)]), full, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(np.split(np.asarray(cut), 4, axis=1)), full, atol=1e-5)
 
 
 def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
@@ -223,8 +243,9 @@ def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
     gradient = {"a": jnp.array([3.0, 0.0, 0.0]), "b": jnp.array([4.0])}
     state = optimiser.init(parameters)
     sizes = []
+    step = jax.jit(optimiser.update)
     for _ in range(8):
-        updates, state = optimiser.update(gradient, state, parameters)
+        updates, state = step(gradient, state, parameters)
         sizes.append(float(-updates["b"][0]))
     # The same gradient every time makes Adam's step lr · g / (|g| + ε) with the clipped g = 4 · 0.5/5 = 0.4; two updates an iteration.
     expected = [0.1 * (1 - k // 2 / 4) * 0.4 / (0.4 + 1e-5) for k in range(8)]
@@ -235,16 +256,16 @@ def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
 def test_constant_learning_rate_is_an_option():
     optimiser = make_optimiser(PPOConfig(learning_rate_decay="none", learning_rate=0.1, epochs=1, minibatches=1), iterations=2)
     state = optimiser.init(jnp.zeros(1))
+    step = jax.jit(optimiser.update)
     for _ in range(5):
-        updates, state = optimiser.update(jnp.ones(1), state, jnp.zeros(1))
+        updates, state = step(jnp.ones(1), state, jnp.zeros(1))
         np.testing.assert_allclose(updates, [-0.1], rtol=1e-3)
 
 
 def test_update_merges_both_statistics_and_counts_iterations():
     policy, _, trajectory, final_value = experience()
-    config = PPOConfig(minibatches=2, epochs=1)
-    state = initial_state(config, policy, jax.random.key(0), 1)
-    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, cut_at(trajectory), final_value)
+    state = initial(ONE_STEP, policy)
+    after, metrics = update_once(state, cut_at(trajectory), final_value)
     assert int(after.iteration) == 1
     data = np.asarray(trajectory.observation).reshape(-1)
     np.testing.assert_allclose([after.observation_stats.mean[0], after.observation_stats.variance[0]], [data.mean(), data.var()], rtol=1e-5)
@@ -253,7 +274,7 @@ def test_update_merges_both_statistics_and_counts_iterations():
     ended = np.asarray(trajectory.ends)
     np.testing.assert_allclose(metrics["training/episode_reward"], np.asarray(trajectory.episode_return)[ended].mean(), rtol=1e-5)
     assert not np.array_equal(jax.random.key_data(after.key), jax.random.key_data(state.key))
-    changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.policy, policy)
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), *jax.device_get((after.policy, policy)))
     assert all(jax.tree.leaves(changed))
 
 
@@ -269,12 +290,13 @@ def test_every_key_of_every_iteration_is_used_once():
 
 def test_reported_gradient_norm_is_that_before_clipping():
     policy, stats, trajectory, final_value = experience()
-    config = PPOConfig(minibatches=1, epochs=1, max_gradient_norm=1e-9)
-    state = dataclasses.replace(initial_state(config, policy, jax.random.key(0), 1), observation_stats=stats)
-    _, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, cut_at(trajectory), final_value)
-    batch = make_batch(config, 10.0, stats, merge(empty_stats(), trajectory.discounted_return, trajectory.valid), cut_at(trajectory), final_value)
-    gradient = jax.grad(lambda p: total_loss(p, take_minibatch(batch, jnp.arange(8)), config)[0])(policy)
-    np.testing.assert_allclose(metrics["losses/grad_norm"], optax.tree.norm(gradient), rtol=1e-4)
+    config = ONE_STEP
+    state = dataclasses.replace(initial(config, policy), observation_stats=stats)
+    _, metrics = update_once(state, cut_at(trajectory), final_value)
+    batch = assemble(config, 10.0, stats, merged(empty_stats(), trajectory.discounted_return, trajectory.valid), cut_at(trajectory), final_value)
+    _, gradient = loss_and_gradient(policy, minibatch_of(batch, jnp.arange(8)), config)
+    np.testing.assert_allclose(metrics["losses/grad_norm"], jax.jit(optax.tree.norm)(gradient), rtol=1e-4)
+    assert float(metrics["losses/grad_norm"]) > 10 * config.max_gradient_norm
 
 
 @pytest.mark.parametrize(
@@ -311,12 +333,13 @@ def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_bef
     """By hand: rows whose step terminated the episode, each hidden state's mean square, averaged, times the coefficient."""
     policy, _, trajectory, _ = experience()
     plain, config = PPOConfig(), PPOConfig(terminal_coef=0.7)
-    batch = take_minibatch(batch_of(config), jnp.arange(8))
-    last = np.asarray(trajectory.ends & (trajectory.discount == 0.0) & trajectory.valid)
+    batch = minibatch_of(batch_of(config), jnp.arange(4))
+    trajectory = jax.device_get(trajectory)
+    last = (trajectory.ends & (trajectory.discount == 0.0) & trajectory.valid)[:, :4]
     assert 0 < last.sum() < last.size
-    hiddens = np.asarray(unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory.hiddens)
+    hiddens = np.asarray(unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory.hiddens)
     by_hand = np.mean([np.mean(h**2) for h in hiddens[last]])
-    (without, _), (with_condition, metrics) = total_loss(policy, batch, plain), total_loss(policy, batch, config)
+    (without, _), (with_condition, metrics) = (loss_and_gradient(policy, batch, c)[0] for c in (plain, config))
     np.testing.assert_allclose(metrics["losses/terminal"], by_hand, rtol=1e-5)
     np.testing.assert_allclose(with_condition - without, 0.7 * by_hand, rtol=1e-4)
 
@@ -324,9 +347,9 @@ def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_bef
 def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
     policy, _, _, _ = experience()
     config = PPOConfig()
-    batch = take_minibatch(batch_of(config), jnp.arange(4))
+    batch = minibatch_of(batch_of(config), jnp.arange(4))
     spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.core_state)
-    ours, other = (jax.value_and_grad(total_loss, has_aux=True)(policy, b, config) for b in (batch, spoilt))
+    ours, other = (loss_and_gradient(policy, b, config) for b in (batch, spoilt))
     assert "losses/terminal" not in ours[0][1]
     jax.tree.map(np.testing.assert_array_equal, ours, other)
 
@@ -334,7 +357,7 @@ def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
 def test_a_time_limit_is_no_terminal_condition():
     policy, stats, trajectory, final_value = experience()
     endless = dataclasses.replace(cut_at(trajectory), discount=jnp.ones_like(trajectory.discount))
-    batch = make_batch(PPOConfig(), 10.0, stats, empty_stats(), endless, final_value)
-    assert not batch.rows.terminal.any()
-    _, metrics = total_loss(policy, take_minibatch(batch, jnp.arange(4)), PPOConfig(terminal_coef=1.0))
+    batch = assemble(PPOConfig(), 10.0, stats, empty_stats(), endless, final_value)
+    assert not np.any(batch.rows.terminal)
+    (_, metrics), _ = loss_and_gradient(policy, minibatch_of(batch, jnp.arange(4)), PPOConfig(terminal_coef=0.7))
     assert float(metrics["losses/terminal"]) == 0.0

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optimised import optimised_jit
 
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, FuelledAction, ObservedReward, RememberedCue, TargetAction
@@ -18,31 +19,50 @@ from costate.running_stats import normalise
 DISCOUNT = 0.9
 # The same for all worlds, so that they share one compiled update.
 ITERATIONS = 150
+ROLLOUT = RolloutConfig(environments=16, rollout_length=64)
 
 
 def learn(world: AbstractWorld, readout: str = "quadratic", **settings) -> TrainState:
     """Train without reward scaling, so that values are in the world's own units."""
     config = PPOConfig(discount=DISCOUNT, reward_scaling="none", learning_rate=5e-3, **settings)
-    rollout = RolloutConfig(environments=16, rollout_length=64)
     env = AnalyticEnv(world, 16)
-    policy = build_policy(PolicyConfig(hidden_size=16, readout=READOUTS[readout]()), jax.random.key(0), env.observation_size, env.action_size)
-    state = initial_state(config, policy, jax.random.key(1), env.observation_size)
-    rollout_state = begin(env, policy, jax.random.key(2))
-    collect_program = jax.jit(functools.partial(collect, env, rollout, DISCOUNT))
-    update_program = jax.jit(functools.partial(update, config, rollout, ITERATIONS))
+    state = start(config, readout, env.observation_size, env.action_size)
+    rollout_state = jax.jit(functools.partial(begin, env))(state.policy, jax.random.key(2))
+
+    @jax.jit
+    def collect_program(state: TrainState, rollout_state):
+        return collect(env, ROLLOUT, DISCOUNT, state.policy, state.observation_stats, rollout_state, iteration_keys(state.key).rollout)
+
+    update_program = compiled_update(config)
     for _ in range(ITERATIONS):
-        key_rollout = iteration_keys(state.key).rollout
-        rollout_state, trajectory, final_value = collect_program(state.policy, state.observation_stats, rollout_state, key_rollout)
+        rollout_state, trajectory, final_value = collect_program(state, rollout_state)
         state, _ = update_program(state, trajectory, final_value)
     return state
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def start(config: PPOConfig, readout: str, observation_size: int, action_size: int) -> TrainState:
+    policy = build_policy(PolicyConfig(hidden_size=16, readout=READOUTS[readout]()), jax.random.key(0), observation_size, action_size)
+    return initial_state(config, policy, jax.random.key(1), observation_size)
+
+
+@functools.cache
+def compiled_update(config: PPOConfig):
+    return optimised_jit(functools.partial(update, config, ROLLOUT, ITERATIONS))
+
+
 def respond(state: TrainState, observations: list[float]) -> tuple[np.ndarray, np.ndarray]:
     """Values and controls along one episode that shows ``observations``."""
-    sequence = normalise(state.observation_stats, jnp.asarray(observations)[:, None, None], 10.0)
+    value, control = judge(state, np.asarray(observations, np.float32)[:, None, None])
+    return np.asarray(value)[:, 0], np.asarray(control)[:, 0, 0]
+
+
+@jax.jit
+def judge(state: TrainState, observations: jax.Array) -> tuple[jax.Array, jax.Array]:
+    sequence = normalise(state.observation_stats, observations, 10.0)
     is_first = jnp.zeros((len(observations), 1), bool).at[0].set(True)
     unrolled = unroll_policy(state.policy, sequence, jnp.zeros((1, 16)), is_first)
-    return np.asarray(unrolled.value[:, 0]), np.asarray(unrolled.control.mode()[:, 0, 0])
+    return unrolled.value, unrolled.control.mode()
 
 
 def test_a_constant_reward_is_its_value():

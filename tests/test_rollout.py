@@ -16,10 +16,15 @@ from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import empty_stats, normalise
 
 
+@functools.cache
+def fresh_policy(seed):
+    return build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
+
+
 def rollout(world, length, batch=3, seed=0, dropout=None, **config):
     env = AnalyticEnv(world, batch)
     env = env if dropout is None else SensorEnv(env, SensorConfig(dropout))
-    policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
+    policy = fresh_policy(seed)
     config = RolloutConfig(environments=batch, rollout_length=length, **config)
     start = begin(env, policy, jax.random.key(1))
     run = jax.jit(functools.partial(collect, env, config, 0.9))
@@ -53,11 +58,10 @@ def test_returns_and_lengths_are_counted_per_episode():
 
 
 def test_memory_starts_empty_in_every_episode():
-    _, _, trajectory, _ = rollout(RememberedCue(), 11)
     policy, _, trajectory, _ = rollout(RememberedCue(), 11)
     for t in np.flatnonzero(np.asarray(trajectory.is_first)[:, 0]):
         observation = normalise(empty_stats((1,)), trajectory.observation[t], 10.0)
-        fresh = act(policy, observation, jnp.zeros((3, 4)), jnp.zeros(3, bool))
+        fresh = jax.jit(act)(policy, observation, jnp.zeros((3, 4)), jnp.zeros(3, bool))
         np.testing.assert_allclose(trajectory.value[t], fresh.value, atol=1e-6)
 
 
@@ -73,11 +77,9 @@ def test_actions_are_stored_unclipped_and_applied_clipped():
 
 
 def test_final_value_is_that_of_the_observation_after_the_last_row():
-    policy, state, trajectory, final_value = rollout(RememberedCue(), 6)
-    _, _, longer, _ = rollout(RememberedCue(), 7)
-    del trajectory, longer
+    policy, state, _, final_value = rollout(RememberedCue(), 6)
     observation = normalise(empty_stats((1,)), state.timestep.observation, 10.0)
-    np.testing.assert_allclose(final_value, act(policy, observation, state.core_state, state.timestep.is_first).value, rtol=1e-6)
+    np.testing.assert_allclose(final_value, jax.jit(act)(policy, observation, state.core_state, state.timestep.is_first).value, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("dropout", "dark"), [(0.0, 0.0), (1.0, 1.0)])

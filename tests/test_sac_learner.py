@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optimised import optimised_jit
 
 from costate._errors import ConfigError
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
@@ -59,7 +60,7 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
     batch, zeros = ROLLOUT.environments, jnp.zeros(ROLLOUT.environments)
     rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), None, jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
 
-    @jax.jit
+    @optimised_jit
     def iterate(state, rolling):
         warm = warming_up(config, ROLLOUT, state.iteration)
         exploration = explore(env, ROLLOUT, iteration_keys(state.key).rollout)

@@ -256,13 +256,14 @@ def assert_close(differences: np.ndarray, closeness: Closeness) -> None:
 
 @pytest.mark.parametrize("name", SUITE)
 def test_shapes_bounds_and_times_are_dm_controls(name: str) -> None:
-    task, environment = SUITE[name], states.load_softened(SUITE[name])
+    task, environment, engine = SUITE[name], states.load_softened(SUITE[name]), EnvPoolEnv(SUITE[name], BATCH, [SEED], threads=1)
     observed = tuple((part, math.prod(spec.shape)) for part, spec in environment.observation_spec().items())
     action = environment.action_spec()
     assert task.observation == observed
     assert (task.action_size,) == action.shape
-    np.testing.assert_allclose(record(name).action_low, action.minimum, rtol=1e-6)
-    np.testing.assert_allclose(record(name).action_high, action.maximum, rtol=1e-6)
+    np.testing.assert_allclose(engine.action_low, action.minimum, rtol=1e-6)
+    np.testing.assert_allclose(engine.action_high, action.maximum, rtol=1e-6)
+    engine.close()
     assert task.control_timestep == pytest.approx(environment.control_timestep(), rel=1e-12)
     limit = environment._step_limit  # shown nowhere else
     assert math.isinf(limit) or task.episode_steps == math.ceil(limit)

@@ -1,35 +1,44 @@
 """What every registered core must do."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_networks import randomised
 
-from costate.cores import CORES, AbstractCore, feature_gradients, read_sequence, scan_unroll, step_batch, unroll
+from costate import cores
+from costate.cores import CORES, AbstractCore, scan_unroll
 
 T, B, F, H = 12, 3, 5, 7
 pytestmark = pytest.mark.parametrize("name", CORES.names())
+# Each as one program: operation by operation, every one of them would be compiled for itself.
+feature_gradients, read_sequence, step_batch, unroll = map(jax.jit, (cores.feature_gradients, cores.read_sequence, cores.step_batch, cores.unroll))
 
 
+@functools.cache
 def build(name: str) -> AbstractCore:
-    """A core whose every array is random, so that no bias or rate hides at its initial value."""
-    core = CORES[name]().build(jax.random.key(0), F, H)
-    leaves, structure = jax.tree.flatten(core)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    return jax.tree.unflatten(
-        structure, [leaf + 0.3 * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-    )
+    # Of the size of orthogonal matrices, entries of 1/√H.
+    return randomised(CORES[name]().build, jax.random.key(0), F, H, scale=0.4)
+
+
+@functools.cache
+def fresh(name: str) -> AbstractCore:
+    """A core as it is before training."""
+    return jax.jit(lambda: CORES[name]().build(jax.random.key(7), 16, 16))()
 
 
 def sequence(core: AbstractCore) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Observations, the state to start from, and where episodes start."""
-    key_feature, key_state = jax.random.split(jax.random.key(2))
-    is_first = jnp.zeros((T, B), bool).at[0, 0].set(True).at[5, 1].set(True).at[6, 1].set(True)
-    return jax.random.normal(key_feature, (T, B, F)), jax.random.normal(key_state, (B, core.state_size)), is_first
+    random, is_first = np.random.default_rng(2), np.zeros((T, B), bool)
+    is_first[[0, 5, 6], [0, 1, 1]] = True
+    features, state = random.normal(size=(T, B, F)), random.normal(size=(B, core.state_size))
+    return jnp.asarray(features, jnp.float32), jnp.asarray(state, jnp.float32), jnp.asarray(is_first)
 
 
 def double(tree):
-    return jax.tree.map(lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a, np.float64)) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
 def test_unroll_equals_stepping_one_stream_at_a_time(name):
@@ -51,7 +60,7 @@ def test_unroll_equals_the_plain_scan_in_value_and_gradient(name):
     with jax.enable_x64(True):
         core = double(build(name))
         features, state, is_first = double(sequence(core))
-        weights = jax.random.normal(jax.random.key(3), (T, B, H), jnp.float64)
+        weights = jnp.asarray(np.random.default_rng(3).normal(size=(T, B, H)))
 
         def loss(way, core, features, state):
             return (weights * jnp.sin(way(core, features, state, is_first))).sum()
@@ -66,18 +75,17 @@ def test_gradient_equals_finite_differences(name):
     with jax.enable_x64(True):
         core = double(build(name))
         features, state, is_first = double(sequence(core))
-        weights = jax.random.normal(jax.random.key(4), (T, B, H), jnp.float64)
+        weights = jnp.asarray(np.random.default_rng(4).normal(size=(T, B, H)))
 
         @jax.jit
         def loss(inputs):
             return (weights * unroll(inputs[0], inputs[1], inputs[2], is_first)).sum()
 
-        inputs = (core, features, state)
-        gradient = jax.grad(loss)(inputs)
-        leaves, structure = jax.tree.flatten(inputs)
+        inputs = jax.device_get((core, features, state))
+        gradient = jax.device_get(jax.jit(jax.grad(loss))(inputs))
         for seed in range(5):
-            keys = jax.random.split(jax.random.key(seed), len(leaves))
-            direction = jax.tree.unflatten(structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)])
+            random = np.random.default_rng(seed)
+            direction = jax.tree.map(lambda a, random=random: random.normal(size=a.shape), inputs)
             slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
             step = 1e-6
             ahead, behind = (loss(jax.tree.map(lambda a, d, s=s: a + s * d, inputs, direction)) for s in (step, -step))
@@ -89,8 +97,8 @@ def test_the_past_is_forgotten_where_an_episode_starts(name):
     core = build(name)
     features, state, is_first = sequence(core)
     other_past = features.at[:5, 1].add(1.0)
-    same = unroll(core, features, state, is_first)
-    changed = unroll(core, other_past, state + 1.0, is_first)
+    same = np.asarray(unroll(core, features, state, is_first))
+    changed = np.asarray(unroll(core, other_past, state + 1.0, is_first))
     np.testing.assert_array_equal(same[5:, 1], changed[5:, 1])
     np.testing.assert_array_equal(same[:, 0], changed[:, 0])
     # The stream without a start does remember, unless the core has no memory at all.
@@ -100,7 +108,7 @@ def test_the_past_is_forgotten_where_an_episode_starts(name):
 def test_the_past_before_a_start_gets_no_gradient(name):
     core = build(name)
     features, state, is_first = sequence(core)
-    gradient = jax.grad(lambda x: unroll(core, x, state, is_first)[5:, 1].sum())(features)
+    gradient = np.asarray(jax.jit(jax.grad(lambda x: unroll(core, x, state, is_first)[5:, 1].sum()))(features))
     assert not gradient[:5, 1].any()
     assert gradient[6, 1].any()
 
@@ -109,7 +117,7 @@ def test_previous_is_what_the_core_continued_from(name):
     core = build(name)
     features, state, is_first = sequence(core)
     memory = read_sequence(core, features, state, is_first)
-    again = jax.vmap(jax.vmap(core.step))(features, memory.previous)
+    again = jax.jit(jax.vmap(jax.vmap(lambda feature, state: core.step(feature, state))))(features, memory.previous)
     np.testing.assert_allclose(core.expose(again), memory.hiddens, atol=2e-6)
     np.testing.assert_allclose(again[-1], memory.final, atol=4e-6)
     np.testing.assert_array_equal(memory.previous[5, 1], np.zeros(core.state_size))
@@ -120,24 +128,25 @@ def test_feature_gradients_equal_the_derivative_of_one_step(name):
     with jax.enable_x64(True):
         core = double(build(name))
         features, state, is_first = double(sequence(core))
-        cotangents = jax.random.normal(jax.random.key(5), (T, B, H), jnp.float64)
+        cotangents = jnp.asarray(np.random.default_rng(5).normal(size=(T, B, H)))
         memory = read_sequence(core, features, state, is_first)
         gradients = feature_gradients(core, memory, cotangents)
+        step = jax.jit(jax.vmap(lambda feature, s: core.step(feature, s)))
         shown_by = jax.jit(jax.vmap(jax.jacobian(lambda feature, s: core.expose(core.step(feature, s)))))
-        s = state
+        s, (features, is_first, cotangents) = state, jax.device_get((features, is_first, cotangents))
         for t in range(T):
-            s = jnp.where(is_first[t][:, None], 0.0, s)
-            np.testing.assert_allclose(gradients[t], jnp.einsum("bh,bhf->bf", cotangents[t], shown_by(features[t], s)), rtol=1e-11, atol=1e-12)
-            s = jax.vmap(core.step)(features[t], s)
+            s = np.where(is_first[t][:, None], 0.0, s)
+            np.testing.assert_allclose(gradients[t], np.einsum("bh,bhf->bf", cotangents[t], shown_by(features[t], s)), rtol=1e-11, atol=1e-12)
+            s = step(features[t], s)
 
 
 def test_a_batch_step_equals_single_steps(name):
     core = build(name)
     features, state, is_first = sequence(core)
-    stepped = step_batch(core, features[5], state, is_first[5])
+    stepped, step = step_batch(core, features[5], state, is_first[5]), jax.jit(lambda feature, state: core.step(feature, state))
     for b in range(B):
         # float32 sums in another order.
-        np.testing.assert_allclose(stepped[b], core.step(features[5, b], jnp.zeros_like(state[b]) if is_first[5, b] else state[b]), atol=1e-6)
+        np.testing.assert_allclose(stepped[b], step(features[5, b], jnp.zeros_like(state[b]) if is_first[5, b] else state[b]), atol=1e-6)
 
 
 def test_sizes_are_the_widths_of_what_is_carried_and_of_what_is_shown(name):
@@ -151,15 +160,15 @@ def test_sizes_are_the_widths_of_what_is_carried_and_of_what_is_shown(name):
 def test_memory_stays_finite_however_long_and_whatever_is_seen(name):
     """The largest features there are, for longer than any episode, and every weight larger than a fresh one."""
     core = jax.tree.map(lambda leaf: 3.0 * leaf, build(name))
-    features = jnp.sign(jax.random.normal(jax.random.key(6), (2000, 1, F)))
-    hiddens = unroll(core, features, jnp.zeros((1, core.state_size)), jnp.zeros((2000, 1), bool))
+    features = jnp.asarray(np.sign(np.random.default_rng(6).normal(size=(2000, 1, F))), jnp.float32)
+    hiddens = np.asarray(unroll(core, features, jnp.zeros((1, core.state_size)), jnp.zeros((2000, 1), bool)))
     assert np.isfinite(hiddens).all()
     # Nothing grows with time: the second half is like the first.
     assert np.abs(hiddens[1000:]).max() < 2.0 * np.abs(hiddens[:1000]).max()
 
 
 def test_every_initial_recurrent_matrix_is_orthogonal(name):
-    core = CORES[name]().build(jax.random.key(7), 16, 16)
+    core = fresh(name)
     matrices = [m for m in jax.tree.leaves(core) if m.shape[-2:] == (16, 16)]
     assert matrices
     for stack in matrices:
@@ -169,6 +178,6 @@ def test_every_initial_recurrent_matrix_is_orthogonal(name):
 
 
 def test_biases_start_at_zero(name):
-    core = CORES[name]().build(jax.random.key(7), 16, 16)
+    core = fresh(name)
     biases = [core.bias, *([core.candidate_bias] if hasattr(core, "candidate_bias") else [])]
     assert not any(np.any(bias) for bias in biases)

@@ -1,5 +1,7 @@
 """What every registered task must do, in the engine that runs it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,9 @@ def build(name: str, threads: int) -> AbstractEnv:
     return EnvPoolEnv(SUITE[name], B, seeds=[3], threads=threads) if name in SUITE else TASKS[name].build(B, [3])
 
 
-def walk(env: AbstractEnv, steps: int, seed: int = 0):
-    """Random actions, as one compiled program; everything the environment showed."""
+@functools.cache
+def walking(env: AbstractEnv):
+    """Steps with random actions, as one compiled program for all walks of an environment."""
 
     def advance(state, key):
         low, high = jnp.maximum(env.action_low, -1.0), jnp.minimum(env.action_high, 1.0)
@@ -26,9 +29,13 @@ def walk(env: AbstractEnv, steps: int, seed: int = 0):
         state, timestep = env.step(state, action, key)
         return state, timestep
 
+    return jax.jit(lambda state, keys: jax.lax.scan(advance, state, keys)[1])
+
+
+def walk(env: AbstractEnv, steps: int, seed: int = 0):
+    """Everything the environment showed."""
     state, first = env.reset(jax.random.key(seed))
-    keys = jax.random.split(jax.random.key(seed), steps)
-    return first, jax.jit(lambda state, keys: jax.lax.scan(advance, state, keys)[1])(state, keys)
+    return first, walking(env)(state, jax.random.split(jax.random.key(seed), steps))
 
 
 @pytest.mark.parametrize("name", everyday(TASKS.names()))

@@ -86,7 +86,7 @@ def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], 
 
 def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController) -> AbstractController:
     """A controller before its first update, of another seed, with the normaliser of the trained one."""
-    fresh = algorithm.controller(algorithm.fresh(jnp.uint32(algorithm.config.seed + 1)))
+    fresh = algorithm.controller(jax.jit(algorithm.fresh)(jnp.uint32(algorithm.config.seed + 1)))
     with jax.enable_x64(True):
         doubled: AbstractController = eqx.tree_at(lambda c: c.stats, in_double(fresh), controller.stats)
     return doubled
@@ -101,8 +101,7 @@ def follow(controller: AbstractController, robot: AbstractActuators, episode: Ep
         return controller.core_state(after), controller.hidden(after)
 
     with jax.enable_x64(True):
-        is_first = jnp.arange(len(episode.seen)) == 0
-        rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, is_first, episode.memories))
+        rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, np.arange(len(episode.seen)) == 0, episode.memories))
         start = controller.core_state(controller.empty_memory(robot))
         return np.asarray(jax.lax.scan(advance, start, rows)[1][:, 0])
 

@@ -97,14 +97,21 @@ def closed_loop_costates(
 
 def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> Float[Array, "T X"]:
     """λ of all times: from the end in one pass, or each from ``horizon`` steps after it, all of them side by side."""
-    if horizon is None:
-        return jax.lax.scan(back, final, rows, reverse=True)[1]
 
-    def shifted(costates: PyTree) -> PyTree:
-        return jax.tree.map(lambda costate, end: jnp.concatenate([costate[1:], end[None]]), costates, final)
+    # One program: the operations of a single sweep, each compiled for itself, take longer than all the rest.
+    @jax.jit
+    def run(final: PyTree, rows: PyTree) -> Float[Array, "T X"]:
+        if horizon is None:
+            return jax.lax.scan(back, final, rows, reverse=True)[1]
 
-    times = jax.tree.leaves(rows)[0].shape[0]
-    empty = jax.tree.map(lambda end: jnp.broadcast_to(end, (times, *end.shape)), final)
-    sweep = jax.vmap(back)
-    costates = jax.lax.fori_loop(0, horizon - 1, lambda _, costates: sweep(shifted(costates), rows)[0], empty)
-    return sweep(shifted(costates), rows)[1]
+        def shifted(costates: PyTree) -> PyTree:
+            return jax.tree.map(lambda costate, end: jnp.concatenate([costate[1:], end[None]]), costates, final)
+
+        times = jax.tree.leaves(rows)[0].shape[0]
+        empty = jax.tree.map(lambda end: jnp.broadcast_to(end, (times, *end.shape)), final)
+        sweep = jax.vmap(back)
+        costates = jax.lax.fori_loop(0, horizon - 1, lambda _, costates: sweep(shifted(costates), rows)[0], empty)
+        return sweep(shifted(costates), rows)[1]
+
+    costates: Float[Array, "T X"] = run(final, rows)
+    return costates
