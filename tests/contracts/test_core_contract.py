@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate.cores import CORES, AbstractCore, feature_gradients, read_sequence, scan_unroll, step_batch, unroll
+from costate import cores
+from costate.cores import CORES, AbstractCore, feature_gradients, scan_unroll, step_batch
 
+# Compiled as a whole: operation by operation, a parallel scan is hundreds of small programs.
+read_sequence, unroll = jax.jit(cores.read_sequence), jax.jit(cores.unroll)
 T, B, F, H = 12, 3, 5, 7
 pytestmark = pytest.mark.parametrize("name", CORES.names())
 
