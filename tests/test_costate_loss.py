@@ -19,7 +19,7 @@ def test_target_equals_the_gradient_of_the_critic_by_brute_force(name):
         key_core, key_critic, key_feature = jax.random.split(jax.random.key(0), 3)
         parts = (CORES[name]().build(key_core, H, H), linear_critic(key_critic, H), jax.random.normal(key_feature, (T, B, H)))
         core, critic, features = jax.tree.map(lambda a: a.astype(jnp.float64), parts)
-        hidden, is_first = jnp.ones((B, H)) * 0.3, jnp.zeros((T, B), bool).at[3, 0].set(True)
+        hidden, is_first = jnp.ones((B, core.state_size)) * 0.3, jnp.zeros((T, B), bool).at[3, 0].set(True)
 
         @jax.jit
         def values(features):

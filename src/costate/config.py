@@ -144,6 +144,8 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def _encode(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return [_encode(each) for each in part]
     if not dataclasses.is_dataclass(part):
         return part
     return _choice(part) | {field.name: _encode(getattr(part, field.name)) for field in dataclasses.fields(part)}

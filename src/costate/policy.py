@@ -91,12 +91,12 @@ class PolicyConfig:
 
     hidden_size: int = 128
     """Width of the hidden state, and of the encoded observation unless feature_size says otherwise, so that the cosine of h and ∂V/∂ỹ is defined."""
+    core: CoreConfig = GRUConfig()
+    readout: ReadoutConfig = QuadraticReadoutConfig()
     feature_size: int | None = None
     """Width of the encoded observation; if it is not that of the hidden state, a learned linear map of h is compared with ∂V/∂ỹ."""
     ensemble: int = 1
     """Co-state hypotheses: cores with critics of their own, of which the control minimises the mean Hamiltonian (Appendix D)."""
-    core: CoreConfig = GRUConfig()
-    readout: ReadoutConfig = QuadraticReadoutConfig()
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1:
