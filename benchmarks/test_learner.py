@@ -12,7 +12,8 @@ import pytest
 
 from costate.config import preset
 from costate.cores import scan_unroll, unroll
-from costate.ppo import Batch, Rows, total_loss
+from costate.ppo_batch import Batch, Rows
+from costate.ppo_losses import total_loss
 from costate.programs import fresh_state
 
 STEPS, STREAMS, WIDTH = 1000, 8, 128

@@ -10,7 +10,8 @@ from costate._types import Array, Bool, Float, Key
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, build_policy
-from costate.ppo import PPOConfig, initial_state, update
+from costate.ppo import initial_state, update
+from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig, begin, collect, iteration_keys
 
 

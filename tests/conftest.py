@@ -22,7 +22,7 @@ import pytest
 
 from costate.config import RunConfig
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig
 
 # As the library does on a machine of two cores, before anything else starts JAX.

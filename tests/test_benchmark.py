@@ -10,7 +10,7 @@ from costate.cli import main
 from costate.config import preset
 from costate.flops import flops_per_env_step
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 
 
 def test_flops_are_those_of_a_hand_count():

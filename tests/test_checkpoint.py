@@ -14,7 +14,8 @@ from costate._errors import CheckpointError, ConfigError, StorageError
 from costate.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 from costate.config import RunConfig, to_json
 from costate.policy import PolicyConfig, build_policy
-from costate.ppo import PPOConfig, TrainState, initial_state
+from costate.ppo import TrainState, initial_state
+from costate.ppo_config import PPOConfig
 
 CONFIG = RunConfig("WalkerStand")
 

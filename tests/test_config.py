@@ -9,7 +9,7 @@ from costate._errors import ConfigError
 from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json, variant_name, with_overrides
 from costate.cores.ctrnn import CTRNNConfig
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig
 
 

@@ -20,7 +20,7 @@ from costate.envs.tasks import TASKS
 from costate.envs.torque_pendulum import TorquePendulumWorld
 from costate.evaluation import SEED_OFFSET, Evaluation, evaluate, regret
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.training import resume, train

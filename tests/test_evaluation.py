@@ -22,7 +22,7 @@ from costate.true_costates import discount_of, record_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     from costate.config import RunConfig
-    from costate.ppo import PPOConfig
+    from costate.ppo_config import PPOConfig
     from costate.rollout import RolloutConfig
 
     config = RunConfig(

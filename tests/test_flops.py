@@ -12,7 +12,8 @@ from costate.config import PRESETS, RunConfig, preset
 from costate.cores import CORES, empty_core_state
 from costate.flops import flops_per_env_step, flops_per_update
 from costate.policy import act
-from costate.ppo import Batch, Rows, total_loss
+from costate.ppo_batch import Batch, Rows
+from costate.ppo_losses import total_loss
 from costate.programs import fresh_state
 from costate.replay import ReplayConfig
 from costate.sac import SACConfig, sac_update

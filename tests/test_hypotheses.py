@@ -19,7 +19,10 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, TrainState, foresee, initial_state, make_batch, take_minibatch, total_loss, update, warmed_up
+from costate.ppo import TrainState, foresee, initial_state, update, warmed_up
+from costate.ppo_batch import make_batch, take_minibatch
+from costate.ppo_config import PPOConfig
+from costate.ppo_losses import total_loss
 from costate.readouts import READOUTS
 from costate.readouts.mean_hamiltonian import MeanHamiltonianReadout
 from costate.rollout import RolloutConfig, begin, collect

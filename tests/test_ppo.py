@@ -15,19 +15,10 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy, unroll_policy
-from costate.ppo import (
-    Batch,
-    PPOConfig,
-    check_divisible,
-    clipped_value_loss,
-    initial_state,
-    make_batch,
-    make_optimiser,
-    surrogate_loss,
-    take_minibatch,
-    total_loss,
-    update,
-)
+from costate.ppo import initial_state, make_optimiser, update
+from costate.ppo_batch import Batch, make_batch, take_minibatch
+from costate.ppo_config import PPOConfig, check_divisible
+from costate.ppo_losses import clipped_value_loss, surrogate_loss, total_loss
 from costate.readouts import Gaussian
 from costate.rollout import RolloutConfig, Trajectory, begin, collect, iteration_keys
 from costate.running_stats import empty_stats, merge

@@ -11,7 +11,8 @@ from optimised import optimised_jit
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.probes import ConstantReward, DelayedReward, EndlessReward, FuelledAction, ObservedReward, RememberedCue, TargetAction
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, TrainState, initial_state, update
+from costate.ppo import TrainState, initial_state, update
+from costate.ppo_config import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig, begin, collect, iteration_keys
 from costate.running_stats import normalise

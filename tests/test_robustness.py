@@ -11,7 +11,7 @@ from costate.cli import main
 from costate.config import RunConfig
 from costate.evaluation import Evaluation
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.robustness import Degradation, area_under, check_grid, measure, table
 from costate.rollout import RolloutConfig
 from costate.training import train

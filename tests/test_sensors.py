@@ -23,7 +23,7 @@ from costate.envs.sensors import SensorConfig, SensorEnv, absent_sensors, check_
 from costate.envs.tasks import TASKS
 from costate.evaluation import evaluate
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.robustness import measure
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run

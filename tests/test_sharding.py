@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from costate._errors import ConfigError
 from costate.algorithms.base import Experience
 from costate.config import preset
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.programs import fresh_states, learner_layout, lower_update
 from costate.replay import ReplayConfig, ReplayRows
 from costate.rollout import RolloutConfig, Trajectory

@@ -16,7 +16,9 @@ from costate.config import RunConfig, preset
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, make_batch, mean_entropy, take_minibatch, total_loss
+from costate.ppo_batch import make_batch, take_minibatch
+from costate.ppo_config import PPOConfig
+from costate.ppo_losses import mean_entropy, total_loss
 from costate.readouts import READOUTS, Gibbs
 from costate.readouts.bang_bang import BangBangReadout
 from costate.readouts.bang_off_bang import BangOffBangReadout, BangOffBangReadoutConfig

@@ -19,7 +19,9 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.envs.probes import RememberedCue
 from costate.policy import PolicyConfig, build_policy, unroll_policy
-from costate.ppo import PPOConfig, costate_term, make_batch
+from costate.ppo_batch import make_batch
+from costate.ppo_config import PPOConfig
+from costate.ppo_losses import costate_term
 from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig, begin, collect
 from costate.running_stats import empty_stats

@@ -6,7 +6,7 @@ from costate.config import preset as preset
 from costate.envs.sensors import SensorConfig as SensorConfig
 from costate.evaluation import evaluate as evaluate
 from costate.policy import PolicyConfig as PolicyConfig
-from costate.ppo import PPOConfig as PPOConfig
+from costate.ppo_config import PPOConfig as PPOConfig
 from costate.rollout import RolloutConfig as RolloutConfig
 from costate.run_directory import Run as Run
 from costate.run_directory import open_run as open_run

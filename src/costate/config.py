@@ -14,7 +14,7 @@ from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import PAPER_TASKS, TASKS, Task
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig, check_divisible
+from costate.ppo_config import PPOConfig, check_divisible
 from costate.readouts import READOUTS, ReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
 from costate.rollout import RolloutConfig

@@ -5,7 +5,7 @@ import pytest
 from costate.config import RunConfig, preset
 from costate.evaluation import evaluate, regret
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig
 from costate.training import train
 

@@ -11,7 +11,8 @@ from costate.cores import empty_core_state
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractEnv
 from costate.policy import build_policy, unroll_policy
-from costate.ppo import TrainState, initial_state, streams_per_minibatch, update
+from costate.ppo import TrainState, initial_state, update
+from costate.ppo_config import streams_per_minibatch
 from costate.replay import Replay
 from costate.rollout import Exploration, RolloutState, begin_seeds, roll
 from costate.running_stats import normalise

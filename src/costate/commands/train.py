@@ -15,7 +15,7 @@ from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.interrupts import INTERRUPTED
 from costate.policy import PolicyConfig
-from costate.ppo import PPOConfig
+from costate.ppo_config import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, open_run, runs_in
