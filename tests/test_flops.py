@@ -77,7 +77,7 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
 
 
 @pytest.mark.parametrize(
-    ("policy", "critic"), [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "rnn", "lstm", "cornn", "ssm")), ("nc-gru", "sighted")]
+    ("policy", "critic"), [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "lstm", "ssm")), ("nc-gru", "sighted")]
 )
 def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(policy, critic):
     sac = SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
