@@ -61,7 +61,7 @@ def test_the_hidden_state_before_an_observation_is_what_was_shown_then():
     policy, trajectory, _ = experience()
     unrolled = unroll_policy(policy, trajectory.observation, trajectory.core_state[0], trajectory.is_first)
     memory, weight = unrolled.memory, jnp.full((8, 3), 1.0 / 24)
-    found = costate_term(PPOConfig(costate_hidden="before"), policy, unrolled, weight)
+    found, _ = costate_term(PPOConfig(costate_hidden="before"), policy, unrolled, weight)
 
     def value(feature, state):
         return policy.critic.value(policy.core.expose(policy.core.step(feature, state)))

@@ -35,18 +35,20 @@ def value_term(unrolled: Unrolled, rows: Rows, clip_epsilon: float) -> Float[Arr
     return jax.vmap(of_member, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
 
 
-def costate_term(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, rows: Rows) -> tuple[Float[Array, ""], Metrics]:
-    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far the hypotheses of an ensemble lie apart; both averaged over them."""
+def costate_term(
+    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"], known: Float[Array, "T S M F"] | None = None
+) -> tuple[Float[Array, ""], Metrics]:
+    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far the hypotheses of an ensemble lie apart; λ̂ is the policy's own unless it is known."""
     memory, core = unrolled.memory, policy.core
-    target = member_targets(core, policy.critic, memory) if rows.target is None else rows.target
+    target = member_targets(core, policy.critic, memory) if known is None else known
     hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
     compared = hidden if policy.costate_map is None else hidden @ policy.costate_map
     aim = jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
     distance = costate_distance(compared, aim)
     if config.costate_gradient == "both":
         distance = 0.5 * (distance + costate_distance(hidden, hidden_targets(core, policy.critic, memory)))
-    metrics = {"costate/spread": weighted_sum(epistemic_spread(target), rows.weight)} if unrolled.member_values is not None else {}
-    return weighted_sum(distance.mean(-1), rows.weight), metrics
+    metrics = {"costate/spread": weighted_sum(epistemic_spread(target), weight)} if unrolled.member_values is not None else {}
+    return weighted_sum(distance.mean(-1), weight), metrics
 
 
 def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array, ""]:
@@ -81,11 +83,11 @@ def total_loss(
     entropy = mean_entropy(unrolled.control, rows.weight, shards)
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
-        costate, spread = costate_term(config, policy, unrolled, rows)
+        costate, spread = costate_term(config, policy, unrolled, rows.weight, rows.target)
         loss = loss + config.costate_coef * warmth * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
-        costate, spread = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows)
+        costate, spread = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight, rows.target)
     optional = spread
     if config.terminal_coef > 0.0:
         optional["losses/terminal"] = terminal_term(unrolled, rows.terminal)
