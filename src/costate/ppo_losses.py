@@ -38,7 +38,7 @@ def value_term(unrolled: Unrolled, rows: Rows, clip_epsilon: float) -> Float[Arr
 def costate_term(
     config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"], known: Float[Array, "T S M F"] | None = None
 ) -> tuple[Float[Array, ""], Metrics]:
-    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far the hypotheses of an ensemble lie apart; λ̂ is the policy's own if it is not known."""
+    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far hypotheses of an ensemble lie apart; λ̂ is the policy's own if it is not known."""
     memory, core = unrolled.memory, policy.core
     target = member_targets(core, policy.critic, memory) if known is None else known
     hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
