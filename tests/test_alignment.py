@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +202,15 @@ def test_periods_that_cannot_work_are_refused(trained):
     _, state = load_state(trained, None, pytest.fail)
     with pytest.raises(ConfigError, match="every 0 steps"):
         forgetful(algorithm_for(trained.config).controller(state), (4, 0))
+
+
+def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
+    short = types.SimpleNamespace(rewards=np.zeros(3))
+    monkeypatch.setattr("costate.alignment.align.record_episode", lambda *arguments, **settings: short)
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps"):
+        align(trained, AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0), print, said.append)
+    assert said[0] == "episode 1: ended by itself after 3 steps, left out"
 
 
 def test_a_damaged_result_is_none(tmp_path):

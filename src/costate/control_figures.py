@@ -1,11 +1,11 @@
 """Pictures of solved control problems."""
 
-import io
 from typing import Any
 
 import numpy as np
 
 from costate.control.solution import Solution
+from costate.pictures import as_png, plain
 
 # Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
@@ -27,9 +27,7 @@ def draw_solution(solution: Solution) -> bytes:
     _hamiltonian(last := next(panels), solution)
     last.set_xlabel("time")
     figure.suptitle(f"{solution.name}: cost {solution.cost:.6g}, t_f = {solution.final_time:.6g}")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
-    return picture.getvalue()
+    return as_png(figure)
 
 
 def _lines(axes: Any, solution: Solution, values: np.ndarray, symbol: str, label: str) -> None:
@@ -62,5 +60,4 @@ def _hamiltonian(axes: Any, solution: Solution) -> None:
 def _tidy(axes: Any, solution: Solution) -> None:
     for when in solution.switching_times:
         axes.axvline(when, color="#888888", linewidth=0.9, linestyle=":")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)

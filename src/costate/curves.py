@@ -1,12 +1,12 @@
 """Pictures of single runs: return and co-state alignment over environment steps, return over the blackout probability."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from costate._files import write_atomically
+from costate.pictures import as_png, plain
 from costate.run_directory import Run
 
 RETURN_COLOUR = "#4477aa"
@@ -30,9 +30,7 @@ def draw_learning_curve(run: Run, title: str) -> None:
     right.set(ylabel="1 − cos(h, λ̂)", title="co-state loss")
     right.set_ylim(0.0, max(1.05, right.get_ylim()[1]))
     figure.suptitle(title)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    write_atomically(run.learning_curve, picture.getvalue())
+    write_atomically(run.learning_curve, as_png(figure))
 
 
 def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> bytes:
@@ -48,12 +46,9 @@ def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.nd
         axes.plot(values, means, marker="o", markersize=4, color=colormaps["tab10"](labels.index(label) % 10), label=label if first else None)
     axes.set(xlabel=setting, ylabel="mean episode return", title="return without retraining")
     axes.set_ylim(bottom=0.0)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
     axes.legend(frameon=False)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return as_png(figure)
 
 
 def _curve(axes: Any, rows: list[dict[str, float]], name: str, colour: str) -> None:
@@ -69,5 +64,4 @@ def _curve(axes: Any, rows: list[dict[str, float]], name: str, colour: str) -> N
     axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1.0)
     axes.plot(steps, (totals[ends] - totals[starts]) / (ends - starts), color=colour, linewidth=1.8)
     axes.set_xlabel("environment steps (millions)")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)

@@ -4,6 +4,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
+from costate._errors import ConfigError
 from costate._files import explained_errors, write_atomically
 from costate.algorithms import algorithm_for
 from costate.alignment.comparison import compare
@@ -39,6 +40,11 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
         costates = true_costates(episode, discount, horizon=settings.horizon)
         moments.append(moments_of(algorithm, state, episode, costates, discount, settings.steps))
         say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
+    if len(moments) < 2:
+        raise ConfigError(
+            f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared, but at least "
+            f"2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, or record more episodes with --episodes."
+        )
     comparison = compare(moments, settings.seed)
     knockout: dict[int, float] = {}
     if settings.knockout_episodes:

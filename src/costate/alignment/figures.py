@@ -1,6 +1,5 @@
 """What is seen of the comparison: co-states over time with what memory says of them, memory projected on co-states, bars beside their controls."""
 
-import io
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from matplotlib.figure import Figure
 from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, Likeness
 from costate.alignment.measures import Rows, explained, fit_probe, scaling_of
 from costate.alignment.result import Alignment
+from costate.pictures import as_png, plain
 
 TRUTH, GUESS = "#222222", "#4477aa"
 BARS = {MEMORY: "#4477aa", UNTRAINED: "#ccbb44", SHUFFLED: "#bbbbbb", OBSERVATION: "#ee6677", STATE: "#228833"}
@@ -22,7 +22,7 @@ def draw(task: str, found: Alignment) -> dict[str, bytes]:
     figures = {"over_time.png": over_time(task, found), "phase.png": phase(task, found), "likeness.png": likeness_bars(task, found)}
     if found.knockout:
         figures["knockout.png"] = knockout(task, found)
-    return {name: _png(figure) for name, figure in figures.items()}
+    return {name: as_png(figure) for name, figure in figures.items()}
 
 
 def _reconstruction(found: Alignment) -> tuple[Rows, Rows]:
@@ -47,7 +47,7 @@ def over_time(task: str, found: Alignment) -> Figure:
         axes.plot(guess[:, i], color=GUESS, linewidth=1.2, label="read off the memory")
         axes.set_ylabel(names[i], fontsize=8)
         axes.set_title(f"R² {scores[i]:.2f}", fontsize=8, loc="right")
-        _plain(axes)
+        plain(axes)
     panels[0].legend(frameon=False, ncols=2, fontsize=8, loc="upper left")
     panels[-1].set_xlabel("step of an episode that nothing was fitted to; blackouts are shaded; the components that are told best")
     figure.suptitle(f"{task}: ∂(reward to come)/∂x = −λ, and what the hidden state says of it")
@@ -67,14 +67,14 @@ def phase(task: str, found: Alignment) -> Figure:
         axes.scatter(x @ direction, y @ direction, s=6, c=np.arange(len(x)), cmap="viridis")
         axes.axline((0.0, 0.0), slope=1.0, color="#999999", linewidth=0.8, linestyle="--")
         axes.set(xlabel="−λ, projected", ylabel="memory, projected")
-        _plain(axes)
+        plain(axes)
     orbit = directions[:2]
     for rows, colour, label in ((x, TRUTH, "−λ"), (y, GUESS, "memory")):
         projected = rows @ orbit.T
         panels[-1].plot(projected[:, 0], projected[:, -1], color=colour, linewidth=0.9, alpha=0.8, label=label)
     panels[-1].set(xlabel="first direction", ylabel="second direction")
     panels[-1].legend(frameon=False, fontsize=8)
-    _plain(panels[-1])
+    plain(panels[-1])
     figure.suptitle(f"{task}: hidden state projected on the co-state (an episode that nothing was fitted to)")
     return figure
 
@@ -94,7 +94,7 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
         axes.set_title(title, fontsize=10)
         axes.set_ylim(top=1.02)
         axes.axhline(0.0, color="#666666", linewidth=0.6)
-        _plain(axes)
+        plain(axes)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     figure.suptitle(f"{task}: how far a co-state can be told from …")
     return figure
@@ -112,7 +112,7 @@ def knockout(task: str, found: Alignment) -> Figure:
     axes.set_xscale("log", base=2)
     axes.set_xticks(periods, [str(period) for period in periods])
     axes.set(xlabel="steps between two erasures of the hidden state", ylabel="mean return", title=f"{task}: what memory is worth")
-    _plain(axes)
+    plain(axes)
     return figure
 
 
@@ -123,14 +123,3 @@ def _kind_name(kind: str) -> str:
 def _shade_blackouts(axes: Any, seen: np.ndarray) -> None:
     for step in np.flatnonzero(~seen):
         axes.axvspan(step - 0.5, step + 0.5, color="#000000", alpha=0.06, linewidth=0)
-
-
-def _plain(axes: Any) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _png(figure: Figure) -> bytes:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()

@@ -12,6 +12,7 @@ from costate.alignment.result import FOLDER, read_alignment
 from costate.experiments.collection import Collection
 from costate.experiments.figures import PANEL, colour
 from costate.experiments.markup import table, text
+from costate.pictures import plain
 
 KIND = "closed loop"
 PICTURES = ("over_time.png", "phase.png")
@@ -69,8 +70,7 @@ def alignment_figure(collection: Collection) -> Figure:
         axes.set_xticks(np.arange(len(names)), names, rotation=25, ha="right", fontsize=8)
         axes.set(title=task, ylim=(-0.52, 1.02))
         axes.axhline(0.0, color="#666666", linewidth=0.6)
-        axes.grid(alpha=0.25, axis="y")
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes, grid="y")
         axes.legend(frameon=False, fontsize=8)
     return figure
 

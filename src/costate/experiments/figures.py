@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, window_of
 from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
 from costate.experiments.tables import means_at
+from costate.pictures import plain
 
 # Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
@@ -130,12 +131,6 @@ def to_svg(figure: Figure) -> str:
     return file.getvalue()
 
 
-def to_png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=130)
-    return file.getvalue()
-
-
 def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str) -> Figure:
     """A grid with one panel for each task and one legend for all."""
     count = len(collection.tasks)
@@ -189,8 +184,7 @@ def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: s
 
 
 def _tidy(axes: Any) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
     if len(axes.get_xticks()):
         axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.tick_params(labelsize=8)

@@ -19,6 +19,7 @@ from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, 
 from costate.experiments.markup import table, text
 from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
 from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
+from costate.pictures import as_png
 
 FOLDER = "report"
 PAGE = "index.html"
@@ -52,7 +53,7 @@ def write_report(folder: pathlib.Path) -> tuple[pathlib.Path, Collection]:
     for section in sections:
         if section.figure is not None:
             write_atomically(target / f"{section.name}.svg", section.svg.encode())
-            write_atomically(target / f"{section.name}.png", figures.to_png(section.figure))
+            write_atomically(target / f"{section.name}.png", as_png(section.figure))
     write_atomically(target / "summary.json", json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
     return target / PAGE, collection
