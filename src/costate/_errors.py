@@ -23,3 +23,15 @@ class DivergedError(CostateError):
 
 class StorageError(CostateError):
     """A file that could not be written."""
+
+
+class BundleError(CostateError, ValueError):
+    """A policy bundle that is damaged, hostile, or from another version."""
+
+
+class MisuseError(CostateError, ValueError):
+    """A call that a policy cannot answer."""
+
+
+class ExportError(CostateError):
+    """A policy that could not be exported, or whose exported form does not act like it."""

@@ -3,19 +3,20 @@
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args
 
 from costate._errors import ConfigError
-from costate._registry import Registry, nearest
-from costate.cores import CORES, CoreConfig
+from costate._registry import nearest
+from costate.cores import CORES
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import PAPER_TASKS, TASKS, Task
+from costate.plain_data import CHOICES, choice, decode, encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig, check_divisible
-from costate.readouts import READOUTS, ReadoutConfig
+from costate.readouts import READOUTS
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
@@ -139,24 +140,8 @@ def check_seed(seed: int) -> None:
 
 def to_json(config: RunConfig) -> dict[str, Any]:
     """The config as plain data; parts chosen by name carry that name."""
-    encoded: dict[str, Any] = _encode(config)
+    encoded: dict[str, Any] = encode(config)
     return encoded
-
-
-def _encode(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return [_encode(each) for each in part]
-    if not dataclasses.is_dataclass(part):
-        return part
-    return _choice(part) | {field.name: _encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
-
-
-def _choice(part: Any) -> dict[str, Any]:
-    """The name of a part that was chosen by name."""
-    return next(({"name": registry.name_of(type(part))} for base, registry in _CHOICES.items() if isinstance(part, base)), {})
-
-
-_CHOICES: dict[type, Registry[Any]] = {CoreConfig: CORES, ReadoutConfig: READOUTS}
 
 
 def from_json(data: dict[str, Any]) -> RunConfig:
@@ -164,39 +149,8 @@ def from_json(data: dict[str, Any]) -> RunConfig:
 
     A missing field was unknown to the version that wrote the config, and its default is what that version did.
     """
-    config: RunConfig = _decode(RunConfig, data, "config")
+    config: RunConfig = decode(RunConfig, data, "config")
     return config
-
-
-def _decode(kind: type, data: Any, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where} should be an object with the fields of {kind.__name__}, but is {data!r}.")
-    data = dict(data)
-    for base, registry in _CHOICES.items():
-        if kind is base:
-            kind = registry[data.pop("name", "")]
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in data.keys() - fields.keys():
-        raise ConfigError(f"{where} has an unknown field {name!r}. {nearest(name, tuple(fields))}")
-    for name, field in fields.items():
-        if name not in data and field.default is dataclasses.MISSING:
-            raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
-    return kind(**{name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()})
-
-
-def _decode_value(kind: Any, value: Any, where: str) -> Any:
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _decode(kind, value, where)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where} is {value!r}, but it should be a list.")
-        return tuple(_decode_value(get_args(kind)[0], each, f"{where}[{i}]") for i, each in enumerate(value))
-    # Literal["a", "b"] lists values, float | None lists types, a plain type is itself.
-    allowed = get_args(kind) or (kind,)
-    fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
-    if not fits or isinstance(value, bool):
-        raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(getattr(a, '__name__', repr(a)) for a in allowed)}.")
-    return float(value) if isinstance(value, int) and float in allowed else value
 
 
 def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
@@ -206,7 +160,7 @@ def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     if changes.get("name", base.get("name")) != base.get("name"):
-        base = next((_encode(registry[changes["name"]]()) for registry in _CHOICES.values() if base.get("name") in registry), base)
+        base = next((encode(registry[changes["name"]]()) for registry in CHOICES.values() if base.get("name") in registry), base)
     merged = dict(base)
     for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(base.get(name), dict)
@@ -227,7 +181,7 @@ def _without_defaults(part: Any) -> Any:
     if not dataclasses.is_dataclass(part):
         return part
     values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if getattr(part, field.name) != field.default}
-    return _choice(part) | {name: _without_defaults(value) for name, value in values.items()}
+    return choice(part) | {name: _without_defaults(value) for name, value in values.items()}
 
 
 def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, ...]:

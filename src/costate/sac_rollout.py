@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._checks import WIDEST_BOUND
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import step_batch
 from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
@@ -15,6 +14,7 @@ from costate.replay import ReplayRows
 from costate.rollout import Exploration, count_step, state_size_of
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
+from costate.squashed import to_bounds
 
 
 class SACRolloutState(eqx.Module):
@@ -97,7 +97,5 @@ def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
 
 
 def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
-    """From (−1, 1) to the bounds of the actuators; where those are none to speak of, as in the LQR tasks (±1e10), to itself."""
-    bounded = np.maximum(np.abs(env.action_low), np.abs(env.action_high)) < WIDEST_BOUND
-    low, high = (jnp.broadcast_to(np.where(bounded, bound, one), control.shape) for bound, one in ((env.action_low, -1.0), (env.action_high, 1.0)))
-    return low + 0.5 * (control + 1.0) * (high - low)
+    """From (−1, 1) to the bounds of the actuators."""
+    return to_bounds(control, env.action_low, env.action_high)

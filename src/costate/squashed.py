@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from costate._checks import WIDEST_BOUND
 from costate._types import Array, Float
 
 # Bounds of log σ. Outside of them exploration is either nothing or saturates tanh, and gradients vanish.
@@ -38,3 +40,10 @@ class SquashedGaussian(NamedTuple):
 def bounded_log_std(raw: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
     """Any number into the bounds of log σ, smoothly, so that the gradient never stops."""
     return LOWEST + 0.5 * (HIGHEST - LOWEST) * (jnp.tanh(raw) + 1.0)
+
+
+def to_bounds(control: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+    """From (−1, 1) to the bounds of the actuators; where those are none to speak of, as in the LQR tasks (±1e10), to itself."""
+    bounded = np.maximum(np.abs(low), np.abs(high)) < WIDEST_BOUND
+    lowest, highest = (jnp.broadcast_to(np.where(bounded, bound, one), control.shape) for bound, one in ((low, -1.0), (high, 1.0)))
+    return lowest + 0.5 * (control + 1.0) * (highest - lowest)

@@ -1,0 +1,40 @@
+"""``costate export``: a trained policy as a file that acts without its run."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate.exporting import FormatName, export
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportArguments:
+    """Write a trained policy in a form that needs no training code: a bundle, NumPy, ONNX or StableHLO.
+
+    Memory is an explicit input and output, the normaliser is inside. Nothing is written unless it acts like the policy over 1,000 random steps.
+    """
+
+    run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run, or a policy bundle."""
+    format: FormatName = "bundle"
+    """bundle for `costate.load`; numpy for a controller without JAX; onnx; stablehlo."""
+    out: pathlib.Path | None = None
+    """File to write, or with numpy the folder; None for RUN/export/…."""
+    step: int | None = None
+    """Training step of the checkpoint; None for the newest."""
+
+
+def run(arguments: list[str]) -> int:
+    """Write a trained policy in another form."""
+    from costate.startup import keep_compiled_programs
+
+    parsed = tyro.cli(ExportArguments, prog="costate export", args=arguments)
+    print(f"exporting {parsed.run} as {parsed.format}", flush=True)
+    keep_compiled_programs()
+    done = export(parsed.run, parsed.format, parsed.out, parsed.step)
+    print(f"parity: {done.parity}")
+    print(f"one step of one stream: {done.microseconds:.0f} µs (median)")
+    print(f"written: {', '.join(map(str, done.files))}")
+    return 0

@@ -1,0 +1,128 @@
+"""A policy as one file: weights, normaliser, architecture, names of what it observes, bounds of its actions, and where it comes from.
+
+The file and its checks are described in ``numpy_runtime``, which reads it without this library.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import BundleError, ConfigError, MisuseError
+from costate.deploy import numpy_runtime
+from costate.deploy.network import AbstractNetwork, OffPolicyNetwork, OnPolicyNetwork
+from costate.deploy.numpy_runtime import NO_DIGEST, Description, Tensors
+from costate.plain_data import decode
+from costate.policy import PolicyConfig, build_policy
+from costate.running_stats import RunningStats
+from costate.sac_networks import build_actor
+
+Tree = TypeVar("Tree")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """What a bundle file holds."""
+
+    description: Description
+    tensors: Tensors
+    name: str = "The bundle"
+    """For errors."""
+
+    @property
+    def sizes(self) -> numpy_runtime.Sizes:
+        return numpy_runtime.sizes_of(self.description)
+
+
+@contextlib.contextmanager
+def in_own_words() -> Iterator[None]:
+    """Errors of the NumPy runtime, which knows nothing of this library, as errors of this library."""
+    try:
+        yield
+    except numpy_runtime.BundleError as error:
+        raise BundleError(str(error)) from error
+    except numpy_runtime.MisuseError as error:
+        raise MisuseError(str(error)) from error
+
+
+def pack(bundle: Bundle) -> bytes:
+    """The bytes of a bundle file."""
+    table, parts, position = {}, [], 0
+    for name, tensor in sorted(bundle.tensors.items()):
+        content = np.ascontiguousarray(tensor, "<f4").tobytes()
+        table[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [position, position + len(content)]}
+        position += len(content)
+        parts.append(content)
+    description = json.dumps(bundle.description, separators=(",", ":"), allow_nan=False)
+    header = json.dumps({"__metadata__": {"costate": description, "sha256": NO_DIGEST}} | table, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    start = struct.pack("<Q", len(header))
+    digest = hashlib.sha256(b"".join([start, header, *parts])).hexdigest()
+    return b"".join([start, header.replace(f'"sha256":"{NO_DIGEST}"'.encode(), f'"sha256":"{digest}"'.encode()), *parts])
+
+
+def unpack(content: bytes, name: str = "The bundle") -> Bundle:
+    """The inverse of :func:`pack`; whatever is damaged, hostile or from another version is refused with the reason."""
+    with in_own_words():
+        return _checked(Bundle(*numpy_runtime.parse_bundle(content, name), name))
+
+
+def read(path: str | os.PathLike[str]) -> Bundle:
+    """A bundle file."""
+    with in_own_words():
+        return _checked(Bundle(*numpy_runtime.read_bundle(path), os.fspath(path)))
+
+
+def _checked(bundle: Bundle) -> Bundle:
+    """Compared with what its description implies, where that can be told without building it; a core of one's own is compared when it is built."""
+    policy = bundle.description["policy"]
+    if policy["core"]["name"] in numpy_runtime.CORES and policy["readout"]["name"] in numpy_runtime.READOUTS:
+        numpy_runtime.check_tensors(bundle.description, bundle.tensors, bundle.name)
+    return bundle
+
+
+def network_of(bundle: Bundle) -> AbstractNetwork:
+    """The policy that a bundle holds."""
+    description, sizes = bundle.description, bundle.sizes
+    try:
+        config: PolicyConfig = decode(PolicyConfig, description["policy"], "policy")
+    except ConfigError as error:
+        raise BundleError(f"{bundle.name} cannot be used with this version of costate: {error}") from error
+    build = build_actor if description["algorithm"] == "sac" else build_policy
+    template = jax.eval_shape(lambda: build(config, jax.random.key(0), sizes.observation, sizes.action))
+    own = {name: tensor for name, tensor in bundle.tensors.items() if not name.startswith("normaliser.")}
+    weights = from_tensors(template, own, bundle.name)
+    stats = RunningStats(*(jnp.asarray(bundle.tensors[f"normaliser.{part}"]) for part in ("mean", "variance", "count")))
+    clip, low, high = description["observation_clip"], tuple(description["action"]["low"]), tuple(description["action"]["high"])
+    kind: Any = OffPolicyNetwork if description["algorithm"] == "sac" else OnPolicyNetwork
+    network: AbstractNetwork = kind(weights, stats, clip, low, high)
+    return network
+
+
+def to_tensors(tree: Any) -> Tensors:
+    """Every array of a pytree under the name of its place."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf, np.float32) for path, leaf in leaves}
+
+
+def from_tensors(template: Tree, tensors: Tensors, name: str) -> Tree:
+    """The inverse of :func:`to_tensors` for a pytree shaped like ``template``."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    wanted = {jax.tree_util.keystr(path).lstrip("."): leaf.shape for path, leaf in leaves}
+    if wanted.keys() != tensors.keys():
+        raise BundleError(
+            f"{name} does not fit its own description; these arrays are in one only: {', '.join(sorted(wanted.keys() ^ tensors.keys()))}."
+        )
+    for key, shape in wanted.items():
+        if tensors[key].shape != shape:
+            raise BundleError(f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}.")
+    tree: Tree = jax.tree_util.tree_unflatten(structure, [jnp.asarray(tensors[key]) for key in wanted])
+    return tree

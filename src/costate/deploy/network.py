@@ -1,0 +1,121 @@
+"""A trained policy as one pure function: raw observations in, controls within their bounds out, and all of its memory as one row for each stream."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._types import Array, Bool, Float
+from costate.cores import step_batch
+from costate.cores.base import forget_at_start
+from costate.policy import PolicyStep, RecurrentActorCritic, act
+from costate.readouts.gibbs import Gibbs
+from costate.running_stats import RunningStats, normalise
+from costate.sac_networks import RecurrentActor, act_once, sac_inputs
+from costate.squashed import to_bounds
+
+
+class Decision(NamedTuple):
+    """What one observation does to every stream."""
+
+    action: Float[Array, "B A"]
+    state: Float[Array, "B S"]
+    """All that is carried to the next step."""
+    hidden: Float[Array, "B H"]
+    """The part of it that plays the co-state; of an ensemble all hypotheses, side by side."""
+    value: Float[Array, " B"] | None
+    """What the critic expects; None where it is no part of the policy."""
+
+
+class AbstractNetwork(eqx.Module):
+    """A policy with its frozen normaliser and the bounds of its actuators. It acts without noise."""
+
+    stats: eqx.AbstractVar[RunningStats]
+    observation_clip: eqx.AbstractVar[float | None]
+    low: eqx.AbstractVar[tuple[float, ...]]
+    high: eqx.AbstractVar[tuple[float, ...]]
+
+    @property
+    @abc.abstractmethod
+    def state_size(self) -> int:
+        """Width of all that is carried from step to step."""
+
+    @abc.abstractmethod
+    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+        """One step of every stream; one whose episode starts forgets before it reads."""
+
+    @abc.abstractmethod
+    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B F"] | None:
+        """λ̂ = ∂V/∂ỹ by the critic, with what was carried before held fixed; None where the critic is no part of the policy."""
+
+    @abc.abstractmethod
+    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B A"] | None:
+        """How far each control is from switching, in units of σ; None where the law does not switch."""
+
+
+class OnPolicyNetwork(AbstractNetwork):
+    """The paper's policy."""
+
+    policy: RecurrentActorCritic
+    stats: RunningStats
+    observation_clip: float | None = eqx.field(static=True)
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+
+    @property
+    def state_size(self) -> int:
+        return self.policy.core.state_size
+
+    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+        step = self._act(observation, state, is_first)
+        # The mode of a distribution is the control law; the bounds are what the actuators were in training.
+        action = step.control.actuate(step.control.mode(), np.asarray(self.low), np.asarray(self.high))
+        return Decision(action.astype(state.dtype), step.core_state, self.policy.core.expose(step.core_state), step.value)
+
+    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B F"]:
+        core, critic = self.policy.core, self.policy.critic
+
+        def total(features: Float[Array, "B F"]) -> Float[Array, ""]:
+            return critic.value(core.expose(step_batch(core, features, state, is_first))).sum()
+
+        gradient: Float[Array, "B F"] = jax.grad(total)(self.policy.encoder.encode(normalise(self.stats, observation, self.observation_clip)))
+        return gradient
+
+    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B A"] | None:
+        control = self._act(observation, state, is_first).control
+        return jnp.abs(jnp.abs(control.switching) - control.fuel_weight) if isinstance(control, Gibbs) else None
+
+    def _act(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> PolicyStep:
+        return act(self.policy, normalise(self.stats, observation, self.observation_clip), state, is_first)
+
+
+class OffPolicyNetwork(AbstractNetwork):
+    """The actor of soft actor-critic, which also carries what it did last. Its critics are used in training only, and read what a robot cannot."""
+
+    actor: RecurrentActor
+    stats: RunningStats
+    observation_clip: float | None = eqx.field(static=True)
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+
+    @property
+    def state_size(self) -> int:
+        return self.actor.core.state_size + len(self.low)
+
+    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+        carried = self.actor.core.state_size
+        state = forget_at_start(state, is_first)
+        inputs = sac_inputs(self.stats, self.observation_clip, observation, state[:, carried:], is_first)
+        policy, core_state = act_once(self.actor, inputs, state[:, :carried], is_first)
+        control = policy.mode()
+        action = to_bounds(control, np.asarray(self.low), np.asarray(self.high)).astype(state.dtype)
+        return Decision(action, jnp.concatenate([core_state, control], axis=-1), self.actor.core.expose(core_state), None)
+
+    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> None:
+        return None
+
+    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> None:
+        return None

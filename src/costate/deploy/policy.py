@@ -1,0 +1,169 @@
+"""The policy object: what a notebook, a Gymnasium loop or a robot holds in its hands."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from costate._errors import MisuseError
+from costate._types import Array, Bool, Float
+from costate.deploy.bundle import Bundle, in_own_words, network_of
+from costate.deploy.network import AbstractNetwork, Decision
+from costate.deploy.numpy_runtime import Inputs, changed_batch
+
+
+@final
+class Policy:
+    """A trained policy that acts without noise, with its normaliser inside and frozen. NumPy in, NumPy out.
+
+    ``step`` remembers; ``predict`` takes and returns the memory; ``function`` is the same as a pure function of JAX. An observation is a vector [O],
+    rows of them [B, O], or a mapping from the names in ``observation_layout``.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._network = network_of(bundle)
+        self._inputs = Inputs(bundle.description, self._network.state_size)
+        self._act, self._differentiate = _compiled(self._network)
+        self._state: Float[np.ndarray, "B S"] | None = None
+        self._last: tuple[Decision, tuple[Any, ...], bool] | None = None
+
+    def __repr__(self) -> str:
+        made, policy = self.provenance, self._bundle.description["policy"]
+        return f"<costate.Policy: {policy['core']['name']} {policy['hidden_size']} for {made.get('task')}, step {made.get('env_steps'):,}>"
+
+    @property
+    def function(self) -> AbstractNetwork:
+        """``(observation [B, O], state [B, S], is_first [B]) → Decision(action, state, hidden, value)``, pure, for ``jit``, ``vmap`` and ``scan``."""
+        return self._network
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All that the bundle says beside its weights."""
+        return self._bundle.description
+
+    @property
+    def bundle(self) -> Bundle:
+        return self._bundle
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Task, seed, steps and config of the training that the policy comes from."""
+        made: dict[str, Any] = self._bundle.description["provenance"]
+        return made
+
+    @property
+    def observation_layout(self) -> tuple[tuple[str, int], ...]:
+        """Names and sizes of what is observed, in order."""
+        return tuple((name, size) for name, size in self._bundle.description["observation"])
+
+    @property
+    def action_low(self) -> Float[np.ndarray, " A"]:
+        return np.asarray(self._network.low, np.float32)
+
+    @property
+    def action_high(self) -> Float[np.ndarray, " A"]:
+        return np.asarray(self._network.high, np.float32)
+
+    @property
+    def state_size(self) -> int:
+        """Width of all that is carried from step to step."""
+        return self._network.state_size
+
+    @property
+    def state(self) -> Float[np.ndarray, "B S"]:
+        """All that is carried, as ``predict`` takes it."""
+        if self._state is None:
+            raise MisuseError("There is no state yet. Call reset() or step(observation) first.")
+        return self._state
+
+    @property
+    def hidden(self) -> Float[np.ndarray, "*B H"]:
+        """h, the part of the memory that plays the co-state, after the last step."""
+        return self._shown(self._latest()[0].hidden)
+
+    @property
+    def value(self) -> Float[np.ndarray, "*B"]:
+        """V(h), what the critic expects, after the last step; of the scaled rewards that it was trained on."""
+        value = self._latest()[0].value
+        if value is None:
+            raise MisuseError(_NO_CRITIC)
+        return self._shown(value)
+
+    @property
+    def costate(self) -> Float[np.ndarray, "*B F"]:
+        """λ̂ = ∂V/∂ỹ by the critic at the last step, which ``hidden`` was trained to point along."""
+        costate = self._differentiate(*self._latest()[1])
+        if costate is None:
+            raise MisuseError(_NO_CRITIC)
+        return self._shown(costate)
+
+    def reset(self, batch: int = 1) -> None:
+        """Forget: every one of ``batch`` streams is at the start of an episode."""
+        if batch < 1:
+            raise MisuseError(f"batch is {batch}, but at least one stream is needed.")
+        self._state, self._last = self._empty(batch), None
+
+    def step(self, observation: Any, is_first: Any = None, seen: Any = None) -> Float[np.ndarray, "*B A"]:
+        """The action for an observation; what was read is remembered.
+
+        ``is_first`` says which streams start an episode with it, as auto-resetting environments do; ``seen``, for policies that were trained with a
+        mask, which streams or which numbers arrived (all, if not given).
+        """
+        with in_own_words():
+            rows, single = self._inputs.observation(observation, seen)
+            if self._state is None:
+                self.reset(rows.shape[0])
+            if rows.shape[0] != self.state.shape[0]:
+                raise changed_batch(self.state.shape[0], rows.shape[0])
+            arguments = self._arguments(rows, self.state, self._inputs.is_first(is_first, rows.shape[0]))
+        decision = self._act(*arguments)
+        self._state, self._last = np.asarray(decision.state), (decision, arguments, single)
+        return self._shown(decision.action)
+
+    def predict(
+        self, observation: Any, state: Any = None, is_first: Any = None, seen: Any = None
+    ) -> tuple[Float[np.ndarray, "*B A"], Float[np.ndarray, "*B S"]]:
+        """Action and next state; nothing is remembered here. Without a state, episodes start."""
+        with in_own_words():
+            rows, single = self._inputs.observation(observation, seen)
+            before = self._empty(rows.shape[0]) if state is None else self._inputs.state(state, rows.shape[0])
+            arguments = self._arguments(rows, before, self._inputs.is_first(is_first, rows.shape[0]))
+        decision = self._act(*arguments)
+        action, after = np.asarray(decision.action), np.asarray(decision.state)
+        return (action[0], after[0]) if single else (action, after)
+
+    def _empty(self, batch: int) -> Float[np.ndarray, "B S"]:
+        return np.zeros((batch, self.state_size), np.float32)
+
+    def _arguments(self, rows: np.ndarray, state: np.ndarray, is_first: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        first = np.zeros(rows.shape[0], bool) if is_first is None else is_first
+        return rows.astype(np.float32), state.astype(np.float32), first
+
+    def _latest(self) -> tuple[Decision, tuple[Any, ...], bool]:
+        if self._last is None:
+            raise MisuseError("No step was made yet. Call step(observation) first.")
+        return self._last
+
+    def _shown(self, array: Float[Array, "B ..."]) -> np.ndarray:
+        """Without the axis of streams where a single observation was given."""
+        shown = np.asarray(array)
+        return shown[0] if self._latest()[2] else shown
+
+
+_NO_CRITIC = (
+    "Soft actor-critic's critics are used in training only and read what a robot cannot see, so this policy has no value and no co-state of a "
+    "critic. `hidden`, which was trained to be the co-state, is there."
+)
+
+Compiled = Callable[[Float[Array, "B O"], Float[Array, "B S"], Bool[Array, " B"]], Any]
+
+
+def _compiled(network: AbstractNetwork) -> tuple[Compiled, Compiled]:
+    """A step, and the critic's co-state at it; the weights are arguments of the programs, and not constants in them."""
+    weights, rest = eqx.partition(network, eqx.is_array)
+    act = jax.jit(lambda weights, *now: eqx.combine(weights, rest)(*now))
+    differentiate = jax.jit(lambda weights, *now: eqx.combine(weights, rest).costate(*now))
+    return (lambda *now: act(weights, *now)), (lambda *now: differentiate(weights, *now))

@@ -1,0 +1,159 @@
+"""From a run to files that act without it: a checkpoint as a bundle, and that in other forms, each compared with the policy before it is kept."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import pathlib
+import warnings
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+
+from costate._errors import ConfigError, ExportError
+from costate._files import explained_errors, write_atomically
+from costate._registry import nearest
+from costate.config import config_hash, to_json
+from costate.controllers import PolicyController, SquashedController
+from costate.deploy import numpy_runtime
+from costate.deploy.bundle import Bundle, pack, read, to_tensors
+from costate.deploy.latency import step_microseconds
+from costate.deploy.numpy_runtime import FORMAT, VERSION
+from costate.deploy.parity import Parity, Step, check_parity
+from costate.deploy.policy import Policy
+from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step
+from costate.evaluation import load_controller
+from costate.plain_data import encode
+from costate.run_directory import Run, open_run
+
+FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE = "policy.costate", "costate_policy.py", "README.md"
+FOLDER = "export"
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What was written, and how it compares."""
+
+    files: tuple[pathlib.Path, ...]
+    parity: Parity
+    microseconds: float
+    """Median time of one step for batch 1."""
+
+
+def load_policy(source: Run | str | os.PathLike[str], step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
+    """The policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
+    if not isinstance(source, Run) and pathlib.Path(source).is_file():
+        if step is not None:
+            raise ConfigError(f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. Leave it out.")
+        return Policy(read(source))
+    return Policy(bundle_of(source if isinstance(source, Run) else open_run(pathlib.Path(source)), step, warn))
+
+
+def bundle_of(run: Run, step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
+    """A run's policy with all that is needed to use it elsewhere."""
+    checkpoint, controller = load_controller(run, step, warn)
+    config = run.config
+    if isinstance(controller, PolicyController):
+        network, clip = to_tensors(controller.policy), controller.observation_clip
+    elif isinstance(controller, SquashedController):
+        network, clip = to_tensors(controller.actor), controller.observation_clip
+    else:
+        raise ExportError(f"What acts in {run.path} is a {type(controller).__name__}, which has no bundle.")
+    # The bounds are known to the engine alone.
+    env = config.task_record.build(1, [0])
+    low, high = np.asarray(env.action_low, float).tolist(), np.asarray(env.action_high, float).tolist()
+    env.close()
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "algorithm": config.algorithm,
+        "policy": encode(config.policy),
+        "observation": [list(group) for group in config.task_record.observation],
+        "mask_input": config.sensors.mask_input,
+        "action": {"low": low, "high": high},
+        "observation_clip": clip,
+        "sensors": encode(config.sensors),
+        "provenance": {
+            "task": config.task,
+            "control_timestep": config.task_record.control_timestep,
+            "seed": config.seed,
+            "env_steps": checkpoint.env_steps,
+            "costate": importlib.metadata.version("costate"),
+            "config_hash": config_hash(config),
+            "config": to_json(config),
+        },
+    }
+    return Bundle(json.loads(json.dumps(description)), _normaliser(controller) | network, str(run.path))
+
+
+def _normaliser(controller: PolicyController | SquashedController) -> dict[str, np.ndarray]:
+    return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
+
+
+def export(source: Run | str | os.PathLike[str], format: FormatName, out: pathlib.Path | None = None, step: int | None = None) -> Exported:
+    """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
+    if format not in FORMATS:
+        raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
+    policy = load_policy(source, step)
+    contents, runner = _form(policy, format)
+    parity = check_parity(policy, runner, format)
+    where = out or _default_place(source, format)
+    files = [(where / name, content) for name, content in contents.items()] if len(contents) > 1 else [(where, *contents.values())]
+    with explained_errors(where):
+        files[0][0].parent.mkdir(parents=True, exist_ok=True)
+    for path, content in files:
+        write_atomically(path, content)
+    return Exported(tuple(path for path, _ in files), parity, float(np.median(step_microseconds(policy, runner))))
+
+
+def _form(policy: Policy, format: FormatName) -> tuple[dict[str, bytes], Step]:
+    """The files of a format by their names, and the exported policy as it runs from them."""
+    bundle = pack(policy.bundle)
+    if format == "bundle":
+        return {BUNDLE_FILE: bundle}, bundle_step(bundle)
+    if format == "numpy":
+        runtime = pathlib.Path(numpy_runtime.__file__).read_bytes()
+        return {BUNDLE_FILE: bundle, RUNTIME_FILE: runtime, GUIDE_FILE: _guide(policy).encode()}, numpy_step(bundle)
+    if format == "onnx":
+        # Imported where it is needed: the package onnx is an extra.
+        from costate.deploy.onnx_graph import onnx_model
+
+        model = onnx_model(policy.bundle)
+        return {"policy.onnx": model}, onnx_step(model)
+    from costate.deploy.stablehlo import stablehlo_program
+
+    program = stablehlo_program(policy.function, policy.bundle.sizes.observation)
+    return {"policy.stablehlo": program}, stablehlo_step(program)
+
+
+def _default_place(source: Run | str | os.PathLike[str], format: FormatName) -> pathlib.Path:
+    path = source.path if isinstance(source, Run) else pathlib.Path(source)
+    folder = path.parent if path.is_file() else path / FOLDER
+    return folder / {"bundle": BUNDLE_FILE, "numpy": "numpy", "onnx": "policy.onnx", "stablehlo": "policy.stablehlo"}[format]
+
+
+def _guide(policy: Policy) -> str:
+    layout = "\n".join(f"- `{name}`: {size}" for name, size in policy.observation_layout)
+    return f"""# {policy.provenance["task"]}: a policy in NumPy
+
+`{RUNTIME_FILE}` needs Python 3.11 and NumPy, nothing else. It reads `{BUNDLE_FILE}`, checks it, and acts:
+
+```python
+from costate_policy import Policy
+
+policy = Policy("{BUNDLE_FILE}")
+policy.reset()                          # at the start of every episode
+action = policy.step(observation)       # {policy.bundle.sizes.observation} numbers, or a dictionary of the names below
+```
+
+It observes, in this order:
+
+{layout}
+
+and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one every
+{policy.provenance["control_timestep"]:g} s. Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
+to you.
+"""

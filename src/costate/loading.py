@@ -1,0 +1,26 @@
+"""A trained policy in one line, from a run or from a bundle."""
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from costate._errors import BundleError
+from costate.deploy.bundle import read
+from costate.deploy.policy import Policy
+
+if TYPE_CHECKING:
+    from costate.run_directory import Run
+
+
+def load(source: "Run | str | os.PathLike[str]", step: int | None = None) -> Policy:
+    """The policy of a run's newest checkpoint (or of the one at ``step``), or of a bundle file, which needs neither the run nor an engine."""
+    if isinstance(source, str | os.PathLike) and step is None and not pathlib.Path(source).is_dir():
+        if not pathlib.Path(source).exists():
+            raise BundleError(
+                f"There is no {os.fspath(source)}. Give the folder of a run, or the bundle that `costate export --format bundle` wrote."
+            )
+        return Policy(read(source))
+    # Imported where it is needed: a bundle is read without any of it.
+    from costate.exporting import load_policy
+
+    return load_policy(source, step)
