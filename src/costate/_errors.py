@@ -21,5 +21,9 @@ class DivergedError(CostateError):
     """Training produced a number that is not finite."""
 
 
+class SimulationError(CostateError):
+    """An environment that raised an error, or showed something that nothing can be learnt from."""
+
+
 class StorageError(CostateError):
     """A file that could not be written."""
