@@ -21,6 +21,10 @@ class DivergedError(CostateError):
     """Training produced a number that is not finite."""
 
 
+class SimulationError(CostateError):
+    """An environment that raised an error, or showed something that nothing can be learnt from."""
+
+
 class StorageError(CostateError):
     """A file that could not be written."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from costate._errors import ConfigError, CostateError
 from costate._registry import nearest
+from costate._task_files import load_task_files, without_task_files
 from costate.interrupts import INTERRUPTED
 
 # What a shell reports for a program whose reader went away.
@@ -57,14 +58,18 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
+    rest = without_task_files(arguments[1:])
+    load_task_files()
     run: Callable[[list[str]], int] = importlib.import_module(f"costate.commands.{arguments[0]}").run
-    return run(arguments[1:])
+    return run(rest)
 
 
 def _overview() -> str:
     lines = ["usage: costate COMMAND …", "", "Recurrent policies whose hidden state is trained to be the co-state of optimal control.", ""]
     lines += [f"  {name:10} {what}" for name, what in COMMANDS.items()]
-    return "\n".join([*lines, "", "`costate COMMAND --help` explains a command."])
+    return "\n".join(
+        [*lines, "", "`costate COMMAND --help` explains a command.", "`--tasks FILE` with any command loads tasks of your own from a Python file."]
+    )
 
 
 if __name__ == "__main__":

@@ -134,6 +134,7 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
             parts.append(np.asarray(program(controller, env_state, timestep, key_steps)))
+            env.check()
     finally:
         env.close()
         forget_uncacheable()

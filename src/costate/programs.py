@@ -34,6 +34,7 @@ class Programs:
     """
 
     layout: Layout
+    _env: AbstractEnv
     _acting: Callable[[State], Any]
     _explore: Callable[[Key[Array, " N"]], Exploration]
     _collect: Callable[..., tuple[RolloutState, Experience]]
@@ -50,6 +51,7 @@ class Programs:
         acting, keys = jax.device_put((self._acting(states), states.key), jax.devices()[0])
         collected = self._collect(acting, rollout_state, self._explore(keys))
         jax.block_until_ready(collected)
+        self._env.check()
         return collected
 
     def update(self, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
@@ -74,7 +76,7 @@ def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout
         _, experience = collect.out_info
         update = lower_update(config, layout, placement, states, experience).compile()
         compiled_collect = compiling.result()
-    return Programs(layout, algorithm_for(config).acting, explore, compiled_collect, update, placement)
+    return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement)
 
 
 def lower_explore(config: RunConfig, env: AbstractEnv, states: State) -> Any:

@@ -20,4 +20,8 @@ def run(arguments: list[str]) -> int:
         mark = "yes" if task.in_paper else ""
         sizes = f"{task.observation_size:>8} {task.action_size:>8} {task.control_timestep:>9g} {task.episode_steps:>8}"
         print(f"{task.name:24} {sizes} {task.budget:>12,}  {task.engine:8} {mark}".rstrip())
+    print()
+    for family in TASKS.families.values():
+        print(family.description)
+    print("Tasks of your own: --tasks FILE, with a Python file that registers them (docs/own_world.md).")
     return 0

@@ -30,7 +30,7 @@ class CommonArguments:
     """What training needs to know, whatever the learner."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
-    """Task to train on; `costate tasks` lists them. Not given with --resume."""
+    """Task to train on; `costate tasks` lists them. gym:ID is one of Gymnasium. Not given with --resume."""
     algorithm: AlgorithmName = "ppo"
     """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps. Each has settings of its own."""
     preset: PresetName = "nc-gru"
@@ -96,7 +96,7 @@ def run(arguments: list[str]) -> int:
         where = parsed.resume
     else:
         configs = _seed_configs(_run_config(parsed), parsed.seeds)
-        folder = pathlib.Path("runs") / configs[0].task / variant_name(configs[0])
+        folder = pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0])
         many = len(configs) > 1
         where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
         if many and (where / CONFIG_FILE).is_file():

@@ -77,6 +77,9 @@ class AbstractEnv(AbstractActuators):
     def close(self) -> None:
         """Release threads and memory."""
 
+    def check(self) -> None:
+        """Raise what went wrong in steps since the last reset. Called after a compiled program, which cannot raise it itself."""
+
 
 def first_step(observation: Float[Array, "B O"]) -> TimeStep:
     """The time step after a reset of every environment."""

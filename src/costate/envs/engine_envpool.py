@@ -5,37 +5,41 @@ the library stays in float32. And a pool cannot be rewound; but an environment d
 which the same number of episodes has been started continues exactly as the old one.
 """
 
+import abc
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import envpool
 import jax
 import jax.numpy as jnp
 import numpy as np
+from envpool.registration import registry
 
+from costate._errors import ConfigError
+from costate._registry import nearest
 from costate._types import Array, Float, Key, UInt8
 from costate.envs.base import AbstractEnv, TimeStep, first_step
 from costate.envs.suite_record import AbstractSuiteTask
+from costate.envs.tasks import Task
+from costate.envs.together import by_seed, for_all_seeds
 
 FIRST, LAST = 0, 2
 
 
-class EnvPoolEnv(AbstractEnv):
-    """Environments of one dm_control task: a batch for each seed, all in one pool."""
+class AbstractPoolEnv(AbstractEnv):
+    """Environments of one task: a batch for each seed, all in one pool."""
 
-    def __init__(self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+    def __init__(self, task: Task, envpool_id: str, interface: str, batch_size: int, seeds: Sequence[int], threads: int | None) -> None:
         self.batch_size = batch_size
         self.observation_size = task.observation_size
         self.action_size = task.action_size
         self.episode_steps = task.episode_steps
-        self._reward = task.reward
-        self._fields = tuple(name for name, _ in task.observation)
         cores = os.cpu_count() or 1
         threads = min(threads or len(os.sched_getaffinity(0)), batch_size * len(seeds))
         self._pool = envpool.make(
-            task.envpool_id,
-            env_type="dm",
+            envpool_id,
+            env_type=interface,
             num_envs=batch_size * len(seeds),
             num_threads=threads,
             seed=[number for seed in seeds for number in environment_seeds(seed, batch_size)],
@@ -43,13 +47,25 @@ class EnvPoolEnv(AbstractEnv):
             # first ones, in every process.
             thread_affinity_offset=0 if threads == cores else -1,
         )
-        spec = self._pool.action_spec()
-        self.action_low = np.broadcast_to(spec.minimum, (self.action_size,)).astype(np.float32)
-        self.action_high = np.broadcast_to(spec.maximum, (self.action_size,)).astype(np.float32)
+        low, high = self._bounds()
+        self.action_low = np.broadcast_to(low, (self.action_size,)).astype(np.float32)
+        self.action_high = np.broadcast_to(high, (self.action_size,)).astype(np.float32)
         with jax.enable_x64(True):
             handle, _, _, self._xla_step = self._pool.xla()
         self._handle = np.array(handle)
-        self._step = _for_all_seeds(self._step_pool, len(seeds))
+        self._step = for_all_seeds(self._step_pool, len(seeds))
+
+    @abc.abstractmethod
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest controls."""
+
+    @abc.abstractmethod
+    def _start_pool(self) -> np.ndarray:
+        """Observations after a new start of every environment."""
+
+    @abc.abstractmethod
+    def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
+        """One step of the whole pool."""
 
     @property
     def seed_axis(self) -> None:
@@ -57,20 +73,42 @@ class EnvPoolEnv(AbstractEnv):
 
     def reset(self, key: Key[Array, ""]) -> tuple[UInt8[Array, " N"], TimeStep]:
         """Starts episodes from the pool's own generators; the key is not used, because a pool cannot be seeded twice."""
-        timestep = self._pool.reset()
-        observation = np.concatenate([_columns(getattr(timestep.observation, name)) for name in self._fields], axis=1)
+        observation = self._start_pool()
         return jnp.asarray(self._handle), first_step(jnp.asarray(observation.astype(np.float32)))
 
     def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[UInt8[Array, " M"], TimeStep]:
         state, timestep = self.reset(keys[0])
-        return state, _by_seed(timestep, keys.shape[0])
+        return state, by_seed(timestep, keys.shape[0])
 
     def step(self, state: UInt8[Array, " N"], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[UInt8[Array, " N"], TimeStep]:
         state, timestep = self._step(state, action)
         return state, timestep
 
+    def skip_resets(self, counts: np.ndarray) -> None:
+        for started in range(int(counts.max(initial=0))):
+            self._pool.reset(np.flatnonzero(counts > started).astype(np.int32))
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class EnvPoolEnv(AbstractPoolEnv):
+    """A task of dm_control."""
+
+    def __init__(self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+        self._reward = task.reward
+        self._fields = tuple(name for name, _ in task.observation)
+        super().__init__(task, task.envpool_id, "dm", batch_size, seeds, threads)
+
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        spec = self._pool.action_spec()
+        return spec.minimum, spec.maximum
+
+    def _start_pool(self) -> np.ndarray:
+        timestep: Any = self._pool.reset()
+        return np.concatenate([_columns(getattr(timestep.observation, name)) for name in self._fields], axis=1)
+
     def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
-        """One step of the whole pool."""
         with jax.enable_x64(True):
             state, timestep = self._xla_step(state, action.astype(jnp.float64))
             columns = [_columns(getattr(timestep.observation, name)) for name in self._fields]
@@ -84,36 +122,28 @@ class EnvPoolEnv(AbstractEnv):
         reward = jnp.where(is_first, jnp.zeros_like(reward), reward)
         return state, TimeStep(observation, reward, discount, is_first, timestep.step_type == LAST)
 
-    def skip_resets(self, counts: np.ndarray) -> None:
-        for started in range(int(counts.max(initial=0))):
-            self._pool.reset(np.flatnonzero(counts > started).astype(np.int32))
 
-    def close(self) -> None:
-        self._pool.close()
+class GymPoolEnv(AbstractPoolEnv):
+    """A task of Gym's MuJoCo robots. Not through EnvPool's dm interface, whose discount is 0 at a time limit there."""
 
+    def __init__(self, task: Task, envpool_id: str, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+        super().__init__(task, envpool_id, "gymnasium", batch_size, seeds, threads)
 
-def _for_all_seeds(step_pool: Callable[..., tuple[Any, TimeStep]], seeds: int) -> Callable[..., tuple[Any, TimeStep]]:
-    """``step_pool`` as seen by one seed, such that vmapping it over all of them steps the pool once, with the actions of each."""
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        space = self._pool.action_space
+        return space.low, space.high
 
-    @jax.custom_batching.custom_vmap
-    def step(state: Array, action: Array) -> tuple[Array, TimeStep]:
-        # With one seed this is the pool's step. With several only its shapes are used: JAX asks for them before it applies the rule below.
-        state, timestep = step_pool(state, jnp.tile(action, (seeds, 1)))
-        return state, jax.tree.map(lambda array: array[: action.shape[0]], timestep)
+    def _start_pool(self) -> np.ndarray:
+        observation: np.ndarray = self._pool.reset()[0]
+        return observation
 
-    @step.def_vmap
-    def step_together(size: int, is_batched: list[Any], state: Array, action: Array) -> tuple[Any, Any]:
-        state, timestep = step_pool(state, action.reshape(-1, action.shape[-1]))
-        return (state, _by_seed(timestep, size)), (False, jax.tree.map(lambda _: True, timestep))
-
-    stepped: Callable[..., tuple[Any, TimeStep]] = step
-    return stepped
-
-
-def _by_seed(timestep: TimeStep, seeds: int) -> TimeStep:
-    """The time step of a whole pool with the seeds as its first axis."""
-    parts: TimeStep = jax.tree.map(lambda array: array.reshape(seeds, -1, *array.shape[1:]), timestep)
-    return parts
+    def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
+        with jax.enable_x64(True):
+            state, (observation, reward, terminated, truncated, beside) = self._xla_step(state, action.astype(jnp.float64))
+            observation, reward = observation.astype(jnp.float32), reward.astype(jnp.float32)
+            is_first = beside["elapsed_step"] == 0
+        reward = jnp.where(is_first, jnp.zeros_like(reward), reward)
+        return state, TimeStep(observation, reward, 1.0 - terminated.astype(jnp.float32), is_first, terminated | truncated)
 
 
 def environment_seeds(seed: int, batch_size: int) -> list[int]:
@@ -124,3 +154,20 @@ def environment_seeds(seed: int, batch_size: int) -> list[int]:
 def _columns(field: np.ndarray | Array) -> np.ndarray | Array:
     """One field of the observation as [B, width]."""
     return field.reshape(field.shape[0], -1)
+
+
+class GymRobot(NamedTuple):
+    """What a task's record has to know of one of Gym's MuJoCo robots."""
+
+    observation_size: int
+    action_size: int
+    episode_steps: int
+
+
+def gym_robot(identifier: str) -> GymRobot:
+    """Raises if EnvPool has no such robot. Its other environments draw random numbers within episodes too, so they could not be brought back."""
+    known = {name: spec for name, spec in registry.specs.items() if spec[0] == "envpool.mujoco.gym"}
+    if identifier not in known:
+        raise ConfigError(f"EnvPool has no environment {identifier!r} among Gym's MuJoCo robots. {nearest(identifier, tuple(known))}")
+    spec = envpool.make_spec(identifier)
+    return GymRobot(spec.observation_space.shape[0], spec.action_space.shape[0], int(spec.config.max_episode_steps))

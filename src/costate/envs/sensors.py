@@ -220,6 +220,9 @@ class SensorEnv(AbstractEnv):
     def close(self) -> None:
         self._env.close()
 
+    def check(self) -> None:
+        self._env.check()
+
     def _start(self, timestep: TimeStep, key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
         batch, size = timestep.observation.shape
         return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), key)

@@ -5,13 +5,13 @@ The records themselves are in ``suites``, one file for each engine or family of 
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from costate._errors import ConfigError
-from costate._registry import Registry
+from costate._registry import Registry, nearest
 from costate._types import Bool, Float
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
@@ -58,6 +58,11 @@ class Task(abc.ABC):
     """Whether working sensors show all that matters for what comes next."""
 
     @property
+    def folder(self) -> str:
+        """Its name as that of a folder on any system."""
+        return self.name.replace("/", "-").replace(":", "-")
+
+    @property
     def observation_size(self) -> int:
         return sum(size for _, size in self.observation)
 
@@ -81,6 +86,34 @@ class Task(abc.ABC):
         return None
 
 
-TASKS: Registry[Task] = Registry("task", listed_by="costate tasks")
+class TaskRegistry(Registry[Task]):
+    """Tasks by their names; those of a family, ``FAMILY:ID``, are made when they are asked for and are not listed."""
+
+    def __init__(self) -> None:
+        super().__init__("task", listed_by="costate tasks")
+        self.families: dict[str, Family] = {}
+        self._made: dict[str, Task] = {}
+
+    def __getitem__(self, name: str) -> Task:
+        prefix, colon, identifier = name.partition(":")
+        if name in self or not colon:
+            return super().__getitem__(name)
+        if prefix not in self.families:
+            raise ConfigError(f"Unknown family of tasks {prefix!r} in {name!r}. {nearest(prefix, tuple(self.families))}")
+        if name not in self._made:
+            self._made[name] = self.families[prefix].find(name, identifier)
+        return self._made[name]
+
+
+class Family(NamedTuple):
+    """Tasks that another library knows by ids of its own."""
+
+    find: Callable[[str, str], Task]
+    """The record of a task by its name and its id."""
+    description: str
+    """For the list of tasks."""
+
+
+TASKS = TaskRegistry()
 
 PAPER_TASKS = ("CartpoleSwingup", "BallInCup", "FingerTurnHard", "FishSwim", "WalkerStand", "WalkerWalk", "WalkerRun", "CheetahRun")

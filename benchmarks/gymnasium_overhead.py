@@ -1,0 +1,78 @@
+"""What it costs to step a Gymnasium vector environment from inside a compiled loop, beside stepping the same one in plain Python.
+
+Both get the same actions, made beforehand, and take turns, so that both see the same minutes. The plain loop does nothing but `env.step`; the
+compiled one also checks, flattens and stacks what it is shown. Prints medians and their ratio as JSON.
+
+    python benchmarks/gymnasium_overhead.py --id Pendulum-v1 --environments 32
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate.envs.engine_gymnasium import known_id, side_by_side
+from costate.envs.tasks import TASKS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--id", default="Pendulum-v1")
+    parser.add_argument("--environments", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=9)
+    given = parser.parse_args()
+
+    env = TASKS[f"gym:{given.id}"].build(given.environments, [0])
+    plain = side_by_side(given.id, known_id(given.id), given.environments)
+    shape = (given.steps, given.environments, env.action_size)
+    actions = np.random.default_rng(0).uniform(env.action_low, env.action_high, shape).astype(np.float32)
+
+    def run(state, actions):
+        return jax.lax.scan(lambda state, action: env.step(state, action, jax.random.key(0)), state, actions)
+
+    program = jax.jit(run).lower(env.reset(jax.random.key(0))[0], jnp.asarray(actions)).compile()
+    inside: list[tuple[float, float]] = []
+    outside: list[tuple[float, float]] = []
+    load = os.getloadavg()[0]
+    on_device = jnp.asarray(actions)
+    batched = actions.reshape(given.steps, *plain.action_space.shape)
+    for repeat in range(given.repeats + 1):
+        state, _ = env.reset(jax.random.key(0))
+        started, worked = time.perf_counter(), time.process_time()
+        jax.block_until_ready(program(state, on_device))
+        inside.append((time.perf_counter() - started, time.process_time() - worked))
+        env.check()
+        plain.reset(seed=repeat)
+        started, worked = time.perf_counter(), time.process_time()
+        for action in batched:
+            plain.step(action)
+        outside.append((time.perf_counter() - started, time.process_time() - worked))
+    steps = given.steps * given.environments
+    # The first of each is left out.
+    wall = [statistics.median(row[0] for row in rows[1:]) for rows in (inside, outside)]
+    processor = [statistics.median(row[1] for row in rows[1:]) for rows in (inside, outside)]
+    result = {
+        "id": given.id,
+        "environments": given.environments,
+        "gymnasium": gymnasium.__version__,
+        "jax": jax.__version__,
+        "plain_steps_per_second": round(steps / wall[1]),
+        "compiled_steps_per_second": round(steps / wall[0]),
+        "overhead_wall": round(wall[0] / wall[1] - 1.0, 3),
+        "overhead_processor": round(processor[0] / processor[1] - 1.0, 3),
+        "extra_microseconds_of_processor_per_step_of_all": round(1e6 * (processor[0] - processor[1]) / given.steps, 1),
+        "load_before_and_after": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
