@@ -397,7 +397,7 @@ def test_a_mutated_bundle_is_always_refused(bundle):
     """Single bits, cut ends, overwritten stretches, and edited headers: the digest is over every byte."""
     content, rng = pack(bundle), np.random.default_rng(0)
     header = 8 + int.from_bytes(content[:8], "little")
-    for number in range(900):
+    for number in range(520):
         mutated = bytearray(content)
         # Half of them in the header, which is the smaller part and the one that is believed first.
         place = int(rng.integers(header if number % 2 else len(content)))
@@ -436,14 +436,14 @@ def test_a_resealed_bundle_is_refused_or_means_what_it_says(bundle):
             header["__metadata__"]["costate"] = json.dumps(description)
         return data
 
-    for _ in range(300):
+    for _ in range(150):
         try:
             found = unpack(resealed(content, change))
         except BundleError:
             continue
         loaded += 1
         assert {name: tensor.shape for name, tensor in found.tensors.items()} == {name: tensor.shape for name, tensor in bundle.tensors.items()}
-    assert loaded < 150
+    assert loaded < 75
 
 
 # Without this library, and without its training code.

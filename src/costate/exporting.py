@@ -93,7 +93,7 @@ def _normaliser(controller: PolicyController | SquashedController) -> dict[str, 
     return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
 
 
-def export(source: Run | str | os.PathLike[str], format: FormatName, out: pathlib.Path | None = None, step: int | None = None) -> Exported:
+def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: int | None = None) -> Exported:
     """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
@@ -101,15 +101,15 @@ def export(source: Run | str | os.PathLike[str], format: FormatName, out: pathli
     contents, runner = _form(policy, format)
     parity = check_parity(policy, runner, format)
     where = out or _default_place(source, format)
-    files = [(where / name, content) for name, content in contents.items()] if len(contents) > 1 else [(where, *contents.values())]
+    files = {where / name if len(contents) > 1 else where: content for name, content in contents.items()}
     with explained_errors(where):
-        files[0][0].parent.mkdir(parents=True, exist_ok=True)
-    for path, content in files:
+        next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
         write_atomically(path, content)
-    return Exported(tuple(path for path, _ in files), parity, float(np.median(step_microseconds(policy, runner))))
+    return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))))
 
 
-def _form(policy: Policy, format: FormatName) -> tuple[dict[str, bytes], Step]:
+def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
     """The files of a format by their names, and the exported policy as it runs from them."""
     bundle = pack(policy.bundle)
     if format == "bundle":
@@ -129,7 +129,7 @@ def _form(policy: Policy, format: FormatName) -> tuple[dict[str, bytes], Step]:
     return {"policy.stablehlo": program}, stablehlo_step(program)
 
 
-def _default_place(source: Run | str | os.PathLike[str], format: FormatName) -> pathlib.Path:
+def _default_place(source: Run | str | os.PathLike[str], format: str) -> pathlib.Path:
     path = source.path if isinstance(source, Run) else pathlib.Path(source)
     folder = path.parent if path.is_file() else path / FOLDER
     return folder / {"bundle": BUNDLE_FILE, "numpy": "numpy", "onnx": "policy.onnx", "stablehlo": "policy.stablehlo"}[format]

@@ -98,7 +98,8 @@ def _play(
 def _difference(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     if found.shape != expected.shape:
         raise ExportError(f"The exported policy gives the shape {list(found.shape)} where the policy itself gives {list(expected.shape)}.")
-    return np.abs(found.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
+    apart: np.ndarray = np.abs(found.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
+    return apart
 
 
 def random_observations(bundle: Bundle, rng: np.random.Generator, batch: int = BATCH) -> Float[np.ndarray, "B O"]:

@@ -158,7 +158,7 @@ _NO_CRITIC = (
     "critic. `hidden`, which was trained to be the co-state, is there."
 )
 
-Compiled = Callable[[Float[Array, "B O"], Float[Array, "B S"], Bool[Array, " B"]], Any]
+Compiled = Callable[[Float[np.ndarray, "B O"], Float[np.ndarray, "B S"], Bool[np.ndarray, " B"]], Any]
 
 
 def _compiled(network: AbstractNetwork) -> tuple[Compiled, Compiled]:
