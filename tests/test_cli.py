@@ -188,7 +188,9 @@ def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 51 + 6
+    # A blank line, two families and the tasks of one's own follow.
+    assert len(lines) == 1 + 51 + 6 + 4
+    assert [line.split()[0] for line in lines[-3:]] == ["envpool:ID", "gym:ID", "Tasks"]
     walker_run = next(line for line in lines if line.startswith("WalkerRun"))
     assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "envpool", "yes"]
     pendulum = next(line for line in lines if line.startswith("TorquePendulum"))

@@ -79,7 +79,9 @@ def _made(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:
-        raise ConfigError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+        missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
+        advice = " Gymnasium's extras bring what environments need, such as pip install 'gymnasium[mujoco]'." if missing else ""
+        raise ConfigError(f"{name} cannot be made: {type(error).__name__}: {str(error).rstrip('.')}.{advice}") from error
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
@@ -241,6 +243,8 @@ class GymnasiumSimulator(AbstractSimulator):
         self.action_low, self.action_high = action_bounds(name, env.single_action_space)
         space: Any = env.single_action_space
         self._action_shape, self._action_type = (self.count, *space.shape), space.dtype
+        # Rounded to float32, in which controls come, a bound can lie a little outside of itself.
+        self._narrower = self._action_type != np.float32
         mode = env.metadata.get("autoreset_mode")
         if mode not in STEPS:
             raise ConfigError(
@@ -259,11 +263,15 @@ class GymnasiumSimulator(AbstractSimulator):
         return flat_observation(observation, self._space)
 
     def advance(self, action: Float[np.ndarray, "N A"]) -> HostRows:
-        # Rounded to float32, a bound can lie a little outside of itself.
-        bounded = np.clip(action.astype(np.float64), self.action_low, self.action_high)
+        # A copy, because an environment may keep what it is given.
+        action = action.astype(self._action_type)
+        if self._narrower:
+            action = np.clip(action, self.action_low, self.action_high)
         first = self._ended
-        stepped = self._step(self._env, self._space, bounded.astype(self._action_type).reshape(self._action_shape), first)
-        terminated, truncated = stepped.terminated & ~first, stepped.truncated & ~first
+        stepped = self._step(self._env, self._space, action.reshape(self._action_shape), first)
+        terminated, truncated = stepped.terminated, stepped.truncated
+        if np.count_nonzero(first):
+            terminated, truncated = terminated & ~first, truncated & ~first
         self._ended = terminated | truncated
         return HostRows(stepped.observation, stepped.reward, terminated, truncated, first)
 
