@@ -121,7 +121,7 @@ def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
         listed = capsys.readouterr().out
         assert "OwnArm" in listed
         assert "gym:ID" in listed
-        task = TASKS["OwnArm"]
+        task = TASKS["NobodysArm"]
         assert task.observation == (("joints", 4), ("velocity", 2), ("to_target", 2), ("target", 2))
         env = task.build(2, [0])
         first, steps = rolled(env, np.zeros((3, 2, 2)))
@@ -180,3 +180,8 @@ def test_robots_of_gym_in_envpool_keep_the_contract_and_can_be_brought_back(robo
 def test_an_unknown_robot_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match=r"EnvPool has no environment 'HalfCheetah-v9'.*Did you mean HalfCheetah"):
         TASKS["envpool:HalfCheetah-v9"]
+
+
+def test_an_unknown_task_may_be_one_of_a_file_that_was_not_named():
+    with pytest.raises(ConfigError, match="one of your own is in a file that --tasks names"):
+        TASKS["NobodysArm"]
