@@ -20,7 +20,7 @@ def test_the_policies_differ_in_memory_and_sight_alone():
     spec = memory_spec(["WalkerStand"], "ppo", 2, 3_200_000, {"dropout": 0.75, "burst_length": 5, "hide": ("velocity",)}, 4, 50)
     configs = {run.variant: run.config for run in spec.runs if run.config.seed == 1}
     assert list(configs) == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
-    assert [type(c.policy.core) for c in configs.values()] == [MemorylessConfig, FrameStackConfig, GRUConfig, GRUConfig, MemorylessConfig]
+    assert [type(c.policy.core) for c in configs.values()] == [MemorylessConfig, FrameStackConfig, GRUConfig, GRUConfig, GRUConfig]
     assert configs["frame stack"].policy.core.frames == 4
     faulty = SensorConfig(0.75, burst_length=5.0, hide=("velocity",))
     assert [c.sensors for c in configs.values()] == [*(faulty,) * 4, SensorConfig(0.0)]
