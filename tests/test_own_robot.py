@@ -121,7 +121,7 @@ def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
         listed = capsys.readouterr().out
         assert "OwnArm" in listed
         assert "gym:ID" in listed
-        task = TASKS["NobodysArm"]
+        task = TASKS["OwnArm"]
         assert task.observation == (("joints", 4), ("velocity", 2), ("to_target", 2), ("target", 2))
         env = task.build(2, [0])
         first, steps = rolled(env, np.zeros((3, 2, 2)))
