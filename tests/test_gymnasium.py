@@ -18,7 +18,7 @@ from costate._errors import ConfigError, SimulationError
 from costate.checkpoint import folders
 from costate.config import RunConfig, from_json, to_json
 from costate.controllers import AbstractController
-from costate.envs import TASKS, register_gymnasium, register_gymnasium_vector
+from costate.envs import TASKS, host, register_gymnasium, register_gymnasium_vector
 from costate.envs.engine_gymnasium import action_bounds, host_env, observation_layout
 from costate.envs.host import HostEnv, episode_seed
 from costate.envs.sensors import SensorConfig
@@ -173,9 +173,18 @@ def test_where_the_rollout_is_not_on_a_cpu_an_ordered_callback_does_the_same(mon
     class Elsewhere:
         platform = "gpu"
 
-    devices = jax.devices
+    devices, ordered, used = jax.devices, host.io_callback, []
+
+    def counted(*arguments, **settings):
+        used.append(settings)
+        return ordered(*arguments, **settings)
+
     monkeypatch.setattr("costate.envs.host.jax.devices", lambda *arguments: [Elsewhere(), *devices()])
-    jax.tree.map(np.testing.assert_array_equal, rolled(counters(), ROWS), expected)
+    monkeypatch.setattr(host, "io_callback", counted)
+    found = rolled(counters(), ROWS)
+    assert used
+    assert all(settings["ordered"] for settings in used)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 # What is refused.

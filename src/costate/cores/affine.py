@@ -83,6 +83,17 @@ class AbstractAffineCore(AbstractFastCore):
         return (as_rows(d_drive) @ self.affine().input.T).reshape(*cotangents.shape[:2], -1)
 
 
+class AbstractPairCore(AbstractAffineCore):
+    """Such a core whose state is a pair of equal widths, of which the first plays the co-state."""
+
+    @property
+    def state_size(self) -> int:
+        return 2 * self.hidden_size
+
+    def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
+        return state[..., : self.hidden_size]
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _read(
     cell: AbstractCell, affine: Affine, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]

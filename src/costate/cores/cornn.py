@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Float, Key
-from costate.cores.affine import AbstractAffineCore, AbstractCell, Affine
+from costate.cores.affine import AbstractCell, AbstractPairCore, Affine
 from costate.cores.base import CORES, CoreConfig
 from costate.initialisation import Initialisation, recurrent_matrices, recurrent_matrix
 
@@ -55,7 +55,7 @@ class OscillatorCell(AbstractCell):
         return jnp.concatenate([y + self.time_step * z, z], axis=-1)
 
 
-class CoRNN(AbstractAffineCore):
+class CoRNN(AbstractPairCore):
     """z' = z + Δt (tanh(W_y y + W_z z + V ỹ + b) − γ y − ε z),   h' = y' = y + Δt z'. The state is (y, z), and y plays the co-state."""
 
     input_weights: Float[Array, "F H"]
@@ -69,13 +69,6 @@ class CoRNN(AbstractAffineCore):
     @property
     def hidden_size(self) -> int:
         return self.bias.shape[-1]
-
-    @property
-    def state_size(self) -> int:
-        return 2 * self.hidden_size
-
-    def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
-        return state[..., : self.hidden_size]
 
     @property
     def cell(self) -> OscillatorCell:

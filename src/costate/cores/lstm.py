@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from costate._errors import ConfigError
 from costate._types import Array, Float, Key
-from costate.cores.affine import AbstractAffineCore, AbstractCell, Affine, side_by_side
+from costate.cores.affine import AbstractCell, AbstractPairCore, Affine, side_by_side
 from costate.cores.base import CORES, CoreConfig
 from costate.initialisation import Initialisation, recurrent_matrices
 
@@ -39,7 +39,7 @@ class LSTMCell(AbstractCell):
         return jnp.concatenate([o * jnp.tanh(c), c], axis=-1)
 
 
-class LSTM(AbstractAffineCore):
+class LSTM(AbstractPairCore):
     """i, f, o = σ(W ỹ + U h + b) each with weights of its own,   g = tanh(W_g ỹ + U_g h + b_g)
     c' = f ⊙ c + i ⊙ g,   h' = o ⊙ tanh(c')
 
@@ -57,13 +57,6 @@ class LSTM(AbstractAffineCore):
     @property
     def hidden_size(self) -> int:
         return self.bias.shape[-1]
-
-    @property
-    def state_size(self) -> int:
-        return 2 * self.hidden_size
-
-    def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
-        return state[..., : self.hidden_size]
 
     @property
     def cell(self) -> LSTMCell:

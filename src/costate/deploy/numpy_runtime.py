@@ -9,6 +9,7 @@ A bundle is one file in the safetensors format: eight bytes with the length of a
 nothing, and everything that it says is checked before it is believed: lengths, offsets, shapes, a digest over every byte, finite numbers.
 """
 
+import abc
 import hashlib
 import json
 import math
@@ -245,26 +246,34 @@ def sizes_of(description: Description) -> Sizes:
 # ── Cores: s' = step(ỹ, s), h = expose(s), by rows ──
 
 
-class _Core:
-    """How memory evolves. A core says which arrays it needs, and may carry more than it shows."""
+class _Memory(abc.ABC):
+    """How memory evolves; it may carry more than it shows."""
 
+    @abc.abstractmethod
+    def step(self, y: Rows, s: Rows) -> Rows:
+        """The next state."""
+
+    def expose(self, s: Rows) -> Rows:
+        """The part of a state that plays the co-state."""
+        return s
+
+
+class _Core(_Memory):
+    """One core, which says which arrays it needs."""
+
+    @abc.abstractmethod
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
-        raise NotImplementedError
+        """A core with these weights."""
 
     @staticmethod
+    @abc.abstractmethod
     def shapes(settings: dict[str, Any], F: int, H: int) -> Shapes:
-        raise NotImplementedError
+        """Of the arrays that it needs, by their names."""
 
     @staticmethod
     def width(settings: dict[str, Any], F: int, H: int) -> int:
         """Of all that is carried."""
         return H
-
-    def step(self, y: Rows, s: Rows) -> Rows:
-        raise NotImplementedError
-
-    def expose(self, s: Rows) -> Rows:
-        return s
 
 
 def sigmoid(x: Rows) -> Rows:
@@ -525,13 +534,13 @@ CORES: dict[str, type[_Core]] = {
 }  # fmt: skip
 
 
-class _Ensemble(_Core):
+class _Ensemble(_Memory):
     """Several cores side by side, each with a memory of its own."""
 
-    def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
+    def __init__(self, settings: dict[str, Any], w: Tensors, width_of_one: int) -> None:
         kind, self.count = CORES[settings["name"]], next(iter(w.values())).shape[0]
         self.members = [kind(settings, {name: array[i] for name, array in w.items()}) for i in range(self.count)]
-        self.width_of_one = 0
+        self.width_of_one = width_of_one
 
     def step(self, y: Rows, s: Rows) -> Rows:
         return np.concatenate([member.step(y, part) for member, part in zip(self.members, self._parts(s), strict=True)], axis=1)
@@ -661,12 +670,10 @@ class Network:
         arrays = {key.removeprefix(prefix): array for key, array in w.items() if key.startswith(prefix)}
         try:
             width = CORES[core["name"]].width(core, self.sizes.feature, self.sizes.hidden)
-            self.core: _Core = _Ensemble(core, arrays) if members > 1 else CORES[core["name"]](core, arrays)
+            self.core: _Memory = _Ensemble(core, arrays, width) if members > 1 else CORES[core["name"]](core, arrays)
             float(policy["readout"].get("fuel_weight", 0.0))
         except (KeyError, TypeError, ValueError) as error:
             raise BundleError(f"The settings of the core {core['name']} or of the readout are missing or wrong: {_short(policy)}.") from error
-        if isinstance(self.core, _Ensemble):
-            self.core.width_of_one = width
         self.carried = width * members
 
     @property
