@@ -20,10 +20,10 @@ from costate.control.linearisation import Linearisation
 from costate.cores import read_sequence
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.evaluation import load_state
 from costate.recording import record_episode
 from costate.rollout import RolloutConfig
 from costate.running_stats import normalise
+from costate.trained import load_state
 from costate.training import train
 
 

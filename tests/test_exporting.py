@@ -13,10 +13,11 @@ from costate.deploy.parity import Step
 from costate.deploy.runners import onnx_step
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.envs.tasks import TASKS
-from costate.evaluation import evaluate, load_controller
+from costate.evaluation import evaluate
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.rollout import RolloutConfig
+from costate.trained import load_controller
 from costate.training import train
 
 TASK = "CartpoleSwingup"

@@ -62,7 +62,22 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
             )
     if replay is not None:
         checkpoint = dataclasses.replace(checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay))
-    folder = directory / f"step_{checkpoint.env_steps:012d}"
+    _write(directory, checkpoint, tensors)
+    for old in folders(directory)[:-KEPT]:
+        remove(old)
+    if replay is not None:
+        # Nothing is deleted while there is a checkpoint of which it cannot be told what it needs.
+        with contextlib.suppress(CheckpointError):
+            remove_unused(directory / REPLAY_FOLDER, _chunks_in_use(directory))
+    return checkpoint
+
+
+def save_milestone(directory: pathlib.Path, checkpoint: Checkpoint, shown: Any) -> None:
+    """Write what can be shown of a policy into ``directory``, in the form of a checkpoint, but without what only training needs. It stays."""
+    _write(directory, dataclasses.replace(checkpoint, replay=()), to_tensors(shown))
+
+
+def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, np.ndarray]) -> None:
     content = safetensors.numpy.save(tensors)
     record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -71,14 +86,7 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
         write_through(temporary / STATE_FILE, content)
         write_through(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
 
-    replace_atomically(folder, write)
-    for old in folders(directory)[:-KEPT]:
-        remove(old)
-    if replay is not None:
-        # Nothing is deleted while there is a checkpoint of which it cannot be told what it needs.
-        with contextlib.suppress(CheckpointError):
-            remove_unused(directory / REPLAY_FOLDER, _chunks_in_use(directory))
-    return checkpoint
+    replace_atomically(directory / f"step_{checkpoint.env_steps:012d}", write)
 
 
 def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:

@@ -13,21 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import CheckpointError, ConfigError
+from costate._errors import ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._types import Array, Float, Key
-from costate.algorithms import algorithm_for
-from costate.algorithms.base import State
-from costate.checkpoint import Checkpoint, folders, load, load_latest, newest_steps, steps_of
+from costate.checkpoint import newest_steps
 from costate.config import check_seed
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import SensorConfig, check_sensors
 from costate.envs.tasks import TASKS
-from costate.programs import UNCACHEABLE, state_template
+from costate.programs import UNCACHEABLE
 from costate.run_directory import Run, open_run
 from costate.startup import forget_uncacheable, prepare_jax
+from costate.trained import load_controller
 
 # Pools larger than this take longer to build than they save in stepping.
 LARGEST_BATCH = 32
@@ -156,25 +155,6 @@ def first_returns(
     start = (env_state, timestep, controller.empty_memory(env), jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
     (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.random.split(key, env.episode_steps))
     return total
-
-
-def load_controller(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
-    """What acts in a run's newest checkpoint, or in the one at ``step``."""
-    checkpoint, state = load_state(run, step, warn)
-    return checkpoint, algorithm_for(run.config).controller(state)
-
-
-def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
-    """What training had reached in a run's newest checkpoint, or in the one at ``step``, without its replay."""
-    template, _ = algorithm_for(run.config).detach_replay(state_template(run.config))
-    if step is None:
-        checkpoint, state, _ = load_latest(run.checkpoints, run.config, template, warn)
-        return checkpoint, state
-    available = {steps_of(folder): folder for folder in folders(run.checkpoints)}
-    if step not in available:
-        raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, available)) or 'none'}.")
-    checkpoint, state, _ = load(available[step], run.config, template)
-    return checkpoint, state
 
 
 def _write(run: Run, result: Evaluation) -> pathlib.Path:

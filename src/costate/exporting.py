@@ -23,9 +23,9 @@ from costate.deploy.numpy_runtime import FORMAT, VERSION
 from costate.deploy.parity import Parity, Step, check_parity
 from costate.deploy.policy import Policy
 from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step
-from costate.evaluation import load_controller
 from costate.plain_data import encode
 from costate.run_directory import Run, open_run
+from costate.trained import load_controller
 
 FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)

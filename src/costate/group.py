@@ -9,13 +9,16 @@ from costate._errors import CheckpointError
 from costate._files import remove
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
-from costate.checkpoint import Checkpoint, folders, load, load_latest, save
+from costate.checkpoint import Checkpoint, folders, load, load_latest, save, save_milestone
 from costate.config import RunConfig, to_json
 from costate.cores import CORES
 from costate.curves import draw_learning_curve
 from costate.programs import join_seeds, split_seeds, state_template
 from costate.run_directory import Run
 from costate.sharding import Layout
+
+# Into how many parts the milestones divide a run.
+STAGES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,8 @@ def save_group(
         checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay)
         try:
             saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
+            if is_milestone(old.iteration, iteration, run.config.iterations):
+                save_milestone(run.milestones, checkpoint, algorithm.insight(state))
         except CheckpointError as error:
             # The other seeds are saved before this is said.
             failures.append(error)
@@ -75,6 +80,11 @@ def save_group(
     if failures:
         raise failures[0]
     return saved
+
+
+def is_milestone(before: int, iteration: int, iterations: int) -> bool:
+    """Whether a checkpoint is the first in its tenth of a run, or its start; ``before`` is the iteration of the checkpoint before."""
+    return iteration == 0 or STAGES * iteration // iterations > STAGES * before // iterations
 
 
 def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], State]:
@@ -104,5 +114,5 @@ def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> Non
         later = [folder for folder in folders(run.checkpoints) if folder.name > name]
         if later:
             warn(f"{run.path} goes back from {later[-1].name} to {name}.")
-        for folder in later:
+        for folder in [*later, *(folder for folder in folders(run.milestones) if folder.name > name)]:
             remove(folder)

@@ -24,6 +24,11 @@ class Run:
         return self.path / "checkpoints"
 
     @property
+    def milestones(self) -> pathlib.Path:
+        """Policies from the start of training to its end, to be looked at; checkpoints are the last few points only."""
+        return self.path / "milestones"
+
+    @property
     def metrics(self) -> pathlib.Path:
         return self.path / "metrics.jsonl"
 

@@ -14,9 +14,9 @@ from costate._types import Array, Float, PyTree
 from costate.config import check_seed
 from costate.control.linearisation import Linearisation, closed_loop_costates, open_loop_costates
 from costate.envs.sensors import only_blackouts
-from costate.evaluation import load_controller
 from costate.recording import Episode, one_step, record_episode
 from costate.run_directory import Run, open_run
+from costate.trained import load_controller
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from costate.averages import Metrics as Metrics
 from costate.config import RunConfig
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv
+from costate.insight import AbstractInsight
 from costate.replay import Replay
 from costate.rollout import Exploration
 from costate.sharding import Shards
@@ -90,6 +91,10 @@ class AbstractAlgorithm(abc.ABC):
     @abc.abstractmethod
     def controller(self, state: State) -> AbstractController:
         """What acts when nobody learns any more."""
+
+    @abc.abstractmethod
+    def insight(self, state: State) -> AbstractInsight:
+        """That with its critic: all that can be shown of a policy while it acts, and nothing that only training needs."""
 
     @abc.abstractmethod
     def critic_costates(self, state: State, sequence: Sequence) -> Float[Array, "T B F"]:

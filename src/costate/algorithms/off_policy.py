@@ -11,6 +11,7 @@ from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequ
 from costate.controllers import SquashedController
 from costate.costate_loss import targets_from_slopes
 from costate.envs.base import AbstractEnv
+from costate.insight import SquashedInsight
 from costate.replay import Replay, replay_bytes
 from costate.rollout import Exploration
 from costate.sac import judge
@@ -68,6 +69,9 @@ class OffPolicy(AbstractAlgorithm):
     def controller(self, state: SACTrainState) -> SquashedController:
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
         return SquashedController(actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip)
+
+    def insight(self, state: SACTrainState) -> SquashedInsight:
+        return SquashedInsight(self.controller(state), state.learner.networks.critic, self.config.sac.critic == "sighted")
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         networks, stats, clip = state.learner.networks, state.learner.observation_stats, self.config.rollout.observation_clip

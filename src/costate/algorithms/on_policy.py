@@ -10,6 +10,7 @@ from costate.controllers import PolicyController
 from costate.cores import empty_core_state
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractEnv
+from costate.insight import PolicyInsight
 from costate.policy import build_policy, unroll_policy
 from costate.ppo import TrainState, initial_state, update
 from costate.ppo_config import streams_per_minibatch
@@ -63,6 +64,9 @@ class OnPolicy(AbstractAlgorithm):
     def controller(self, state: TrainState) -> PolicyController:
         clip = self.config.rollout.observation_clip
         return PolicyController(policy=state.policy, stats=state.observation_stats, observation_clip=clip)
+
+    def insight(self, state: TrainState) -> PolicyInsight:
+        return PolicyInsight(self.controller(state))
 
     def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)

@@ -13,10 +13,10 @@ from costate.alignment.knockout import NEVER, returns_without_memory
 from costate.alignment.moments import moments_of
 from costate.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
 from costate.envs.sensors import only_blackouts
-from costate.evaluation import load_state
 from costate.recording import record_episode
 from costate.run_directory import Run
 from costate.startup import prepare_jax
+from costate.trained import load_state
 from costate.true_costates import discount_of, true_costates
 
 # Added to the seed, so that none of these episodes was met in training or evaluation.

@@ -1,0 +1,58 @@
+"""What a run has learnt, read back: the whole state of training, what acts, and what can be shown of it."""
+
+import pathlib
+from collections.abc import Callable
+
+import jax
+
+from costate._errors import CheckpointError
+from costate.algorithms import algorithm_for
+from costate.algorithms.base import State
+from costate.checkpoint import Checkpoint, folders, load, load_latest, steps_of
+from costate.controllers import AbstractController
+from costate.insight import AbstractInsight
+from costate.programs import state_template
+from costate.run_directory import Run
+
+
+def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+    """What training had reached in a run's newest checkpoint, or in the one at ``step``, without its replay."""
+    template = _state_template(run)
+    if step is None:
+        checkpoint, state, _ = load_latest(run.checkpoints, run.config, template, warn)
+        return checkpoint, state
+    checkpoint, state, _ = load(_folder(run, folders(run.checkpoints), step), run.config, template)
+    return checkpoint, state
+
+
+def load_controller(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
+    """What acts in a run's newest checkpoint, or in the checkpoint or milestone at ``step``."""
+    checkpoint, insight = load_insight(run, step, warn)
+    return checkpoint, insight.controller
+
+
+def load_insight(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractInsight]:
+    """That with its critic."""
+    algorithm = algorithm_for(run.config)
+    if step is None or step in map(steps_of, folders(run.checkpoints)):
+        checkpoint, state = load_state(run, step, warn)
+        return checkpoint, algorithm.insight(state)
+    folder = _folder(run, [*folders(run.milestones), *folders(run.checkpoints)], step)
+    checkpoint, insight, _ = load(folder, run.config, jax.eval_shape(algorithm.insight, _state_template(run)))
+    return checkpoint, insight
+
+
+def shown_steps(run: Run) -> tuple[int, ...]:
+    """Environment steps at which a policy can be loaded, from the first milestone to the newest checkpoint."""
+    return tuple(sorted({steps_of(folder) for place in (run.milestones, run.checkpoints) for folder in folders(place)}))
+
+
+def _state_template(run: Run) -> State:
+    return algorithm_for(run.config).detach_replay(state_template(run.config))[0]
+
+
+def _folder(run: Run, saved: list[pathlib.Path], step: int) -> pathlib.Path:
+    available = {steps_of(folder): folder for folder in saved}
+    if step not in available:
+        raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, sorted(available))) or 'none'}.")
+    return available[step]
