@@ -40,13 +40,17 @@ class Group:
         return tuple(run.config.seed for run in self.runs)
 
 
+def variant(config: RunConfig) -> str:
+    """What is trained, as the paper calls it."""
+    core = CORES.name_of(type(config.policy.core))
+    return ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "") + core.upper()
+
+
 def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
     """One line that says what will run."""
-    core = CORES.name_of(type(config.policy.core))
-    prefix = ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "")
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
-        f"{prefix}{core.upper()} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
+        f"{variant(config)} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
         f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
     )
 

@@ -27,7 +27,7 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(notice: bytes = NOTICE) -> Iterator[StopRequest]:
     """While open, Ctrl-C, a polite kill and a closed terminal ask for a stop instead of ending the process."""
     request = StopRequest()
 
@@ -37,7 +37,7 @@ def stop_requests() -> Iterator[StopRequest]:
         request.ask()
         # Not print: the signal may have come in the middle of one.
         with contextlib.suppress(OSError):
-            os.write(2, NOTICE)
+            os.write(2, notice)
 
     # Only the main thread may set handlers; elsewhere (a notebook's worker, a test) the caller's own handling stays.
     if threading.current_thread() is not threading.main_thread():

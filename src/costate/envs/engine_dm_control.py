@@ -16,6 +16,7 @@ from costate.control.linearisation import Linearisation
 from costate.control.mujoco_adjoint import Simulation, Snapshot, linearise, snapshot, state_names, unclamp_controls
 from costate.envs.base import AbstractActuators
 from costate.envs.stage import AbstractStage, Outcome
+from costate.envs.visible import AbstractVisibleRobot
 
 # Nothing is drawn here, and looking for a graphics card takes seconds.
 os.environ.setdefault("MUJOCO_GL", "disable")
@@ -69,6 +70,36 @@ class DmControlStage(AbstractStage):
         physics = self.environment.physics
         self.snapshots.append(snapshot(physics.model.ptr, physics.data.ptr))
         self._states.append(np.concatenate([physics.data.qpos, physics.data.qvel, physics.data.act]))
+
+
+class DmControlRobot(AbstractVisibleRobot):
+    """One robot of dm_control, to be looked at."""
+
+    def __init__(self, name: str, domain: str, goal: str) -> None:
+        self._environment = load_dm_control(name, domain, goal, seed=0)
+        self.actuators = Actuators(self._environment)
+
+    @property
+    def model(self) -> Any:
+        return self._environment.physics.model.ptr
+
+    @property
+    def data(self) -> Any:
+        return self._environment.physics.data.ptr
+
+    def start(self, seed: int) -> None:
+        self._environment.task.random.seed(seed)
+        self._environment.reset()
+
+    def observe(self) -> Float[np.ndarray, " O"]:
+        return observation_vector(self._environment)
+
+    def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
+        timestep = self._environment.step(control)
+        return Outcome(float(timestep.reward), bool(timestep.last()))
+
+    def close(self) -> None:
+        self._environment.close()
 
 
 def load_dm_control(name: str, domain: str, goal: str, seed: int) -> Environment:

@@ -11,8 +11,10 @@ from costate._checks import WIDEST_BOUND
 from costate._errors import ConfigError
 from costate._registry import nearest
 from costate._types import Bool, Float
-from costate.envs.base import Layout
+from costate.envs.base import AbstractActuators, Layout
 from costate.envs.host import AbstractSimulator, HostEnv, HostRows
+from costate.envs.stage import Outcome
+from costate.envs.visible import AbstractVisibleRobot
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
 Space = gymnasium.Space[Any]
@@ -309,3 +311,54 @@ def side_by_side(name: str, make: MakeOne, count: int) -> VectorEnv[Any, Any, An
     """So many environments in this process."""
     vector: VectorEnv[Any, Any, Any] = _made(name, lambda: SyncVectorEnv([make] * count, copy=False))
     return vector
+
+
+class Actuators(AbstractActuators):
+    """Of one environment."""
+
+    batch_size = 1
+
+    def __init__(self, name: str, space: Space) -> None:
+        self.action_low, self.action_high = action_bounds(name, space)
+        self.action_size = self.action_low.size
+
+
+class GymnasiumRobot(AbstractVisibleRobot):
+    """One environment that MuJoCo simulates, to be looked at."""
+
+    def __init__(self, name: str, vector: VectorEnv[Any, Any, Any]) -> None:
+        inside: Any = getattr(vector, "envs", [None])[0]
+        self._vector, self._env = vector, inside
+        if type(getattr(getattr(inside, "unwrapped", None), "model", None)).__name__ != "MjModel":
+            vector.close()
+            raise ConfigError(
+                f"{name} cannot be drawn: it has no MuJoCo model as `env.unwrapped.model`. `costate evaluate` and `costate report` show what a "
+                f"policy does in it."
+            )
+        self.actuators = Actuators(name, inside.action_space)
+        self._observation: Any = None
+
+    @property
+    def model(self) -> Any:
+        return self._env.unwrapped.model
+
+    @property
+    def data(self) -> Any:
+        return self._env.unwrapped.data
+
+    def start(self, seed: int) -> None:
+        self._observation, _ = self._env.reset(seed=seed)
+
+    def observe(self) -> Float[np.ndarray, " O"]:
+        rows: Float[np.ndarray, "1 O"] = flat_observation(_batch_of_one(self._observation), self._env.observation_space)
+        observation: Float[np.ndarray, " O"] = rows[0].astype(np.float64)
+        return observation
+
+    def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
+        space = self._env.action_space
+        action = np.clip(control, self.actuators.action_low, self.actuators.action_high).reshape(space.shape).astype(space.dtype)
+        self._observation, reward, terminated, _, _ = self._env.step(action)
+        return Outcome(float(reward), bool(terminated))
+
+    def close(self) -> None:
+        self._vector.close()

@@ -11,9 +11,11 @@ import numpy as np
 from costate._checks import WIDEST_BOUND
 from costate._errors import ConfigError, SimulationError
 from costate._types import Float
-from costate.envs.base import Layout
+from costate.envs.base import AbstractActuators, Layout
 from costate.envs.host import AbstractSimulator, HostRows
 from costate.envs.mujoco_world import AbstractMujocoWorld
+from costate.envs.stage import Outcome
+from costate.envs.visible import AbstractVisibleRobot
 
 # Physics that has left the numbers; MuJoCo only warns of it.
 FATAL = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
@@ -75,6 +77,19 @@ def _begin(world: AbstractMujocoWorld, model: Any, data: Any, random: np.random.
     mujoco.mj_forward(model, data)
 
 
+def advance(model: Any, data: Any, control: Float[np.ndarray, " A"], substeps: int) -> None:
+    """One control step of the physics."""
+    data.ctrl[:] = control
+    mujoco.mj_step(model, data, substeps)
+    # Positions of bodies and readings of sensors are otherwise those before the last step.
+    mujoco.mj_forward(model, data)
+
+
+def flat(shown: Mapping[str, Any]) -> np.ndarray:
+    """Everything that is observed, as one vector."""
+    return np.concatenate([np.ravel(part) for part in shown.values()])
+
+
 class MujocoSimulator(AbstractSimulator):
     """A batch of one world. Each has a generator of its own, which is seeded at every start of all of them."""
 
@@ -127,10 +142,7 @@ class MujocoSimulator(AbstractSimulator):
             if rows.is_first[i]:
                 _begin(world, model, data, self._random[i])
             else:
-                data.ctrl[:] = controls[i]
-                mujoco.mj_step(model, data, self._substeps)
-                # Positions of bodies and readings of sensors are otherwise those before the last step.
-                mujoco.mj_forward(model, data)
+                advance(model, data, controls[i], self._substeps)
                 self._require_sound(i)
                 rows.reward[i] = world.reward(model, data)
                 rows.terminated[i] = world.terminated(model, data)
@@ -149,4 +161,46 @@ class MujocoSimulator(AbstractSimulator):
         layout = tuple((str(label), int(np.size(part))) for label, part in shown.items())
         if layout != self.layout:
             raise SimulationError(f"{self._name} observed {layout}, but at first it was {self.layout}. Observe the same things in every step.")
-        return np.concatenate([np.ravel(part) for part in shown.values()]).astype(np.float32)
+        return flat(shown).astype(np.float32)
+
+
+class Actuators(AbstractActuators):
+    """Of one robot."""
+
+    batch_size = 1
+
+    def __init__(self, model: Any) -> None:
+        self.action_size = int(model.nu)
+        self.action_low, self.action_high = model.actuator_ctrlrange.T.copy()
+
+
+class MujocoRobot(AbstractVisibleRobot):
+    """One robot of a world, to be looked at."""
+
+    def __init__(self, name: str, world: AbstractMujocoWorld) -> None:
+        self._world = world
+        self._model = load_model(name, world)
+        self._data = mujoco.MjData(self._model)
+        self._substeps = substeps(name, world, self._model)
+        self.actuators = Actuators(self._model)
+
+    @property
+    def model(self) -> Any:
+        return self._model
+
+    @property
+    def data(self) -> Any:
+        return self._data
+
+    def start(self, seed: int) -> None:
+        _begin(self._world, self._model, self._data, np.random.default_rng(seed))
+
+    def observe(self) -> Float[np.ndarray, " O"]:
+        return flat(self._world.observe(self._model, self._data)).astype(np.float64)
+
+    def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
+        advance(self._model, self._data, np.clip(control, self.actuators.action_low, self.actuators.action_high), self._substeps)
+        return Outcome(float(self._world.reward(self._model, self._data)), bool(self._world.terminated(self._model, self._data)))
+
+    def close(self) -> None:
+        """MuJoCo's memory goes with the objects."""

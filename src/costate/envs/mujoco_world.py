@@ -11,6 +11,7 @@ import numpy as np
 from costate._errors import ConfigError
 from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Task
+from costate.envs.visible import AbstractVisibleRobot
 
 # About half an hour for a small robot on two cores.
 BUDGET = 3_000_000
@@ -55,6 +56,11 @@ class MujocoTask(Task):
         from costate.envs.host import HostEnv
 
         return HostEnv(MujocoSimulator(self.name, self.world, batch_size * len(seeds)), self.name, batch_size, seeds, self.episode_steps)
+
+    def visible(self) -> AbstractVisibleRobot:
+        from costate.envs.engine_mujoco import MujocoRobot
+
+        return MujocoRobot(self.name, self.world)
 
 
 def register_mujoco(name: str, world: AbstractMujocoWorld, *, budget: int = BUDGET, observes_state: bool = True) -> Task:

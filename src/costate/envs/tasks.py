@@ -15,6 +15,7 @@ from costate._registry import Registry, nearest
 from costate._types import Bool, Float
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
+from costate.envs.visible import AbstractVisibleRobot
 
 PAPER_STEPS = 60_000_000
 
@@ -75,6 +76,13 @@ class Task(abc.ABC):
         raise ConfigError(
             f"{self.name} has no exact states to differentiate: the engine {self.engine} does not give them. Co-states exist for the tasks of "
             f"dm_control, through MuJoCo, and for those written in JAX."
+        )
+
+    def visible(self) -> AbstractVisibleRobot:
+        """One robot that can be drawn."""
+        raise ConfigError(
+            f"{self.name} cannot be drawn: the engine {self.engine} has no MuJoCo model of it. Tasks of dm_control, robots of your own in MuJoCo "
+            f"and Gymnasium's MuJoCo environments can be; of any other task, `costate evaluate` and `costate report` show what a policy does."
         )
 
     def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:

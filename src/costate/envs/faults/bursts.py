@@ -24,8 +24,13 @@ def chance_of_breakage(
     """Of every unit, that it does not work in the next step."""
     if length is None or probability in (0.0, 1.0):
         return probability
-    later = jnp.where(broken, 1.0 - 1.0 / length, probability / ((1.0 - probability) * length))
-    return jnp.where(is_first[:, None], probability, later)
+    staying, entering = burst_chances(probability, length)
+    return jnp.where(is_first[:, None], probability, jnp.where(broken, staying, entering))
+
+
+def burst_chances(probability: float, length: float) -> tuple[float, float]:
+    """Chances that a burst goes on, and that one starts."""
+    return 1.0 - 1.0 / length, probability / ((1.0 - probability) * length)
 
 
 def check_bursts(name: str, probability: float, length_name: str, length: float) -> None:

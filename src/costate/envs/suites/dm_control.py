@@ -15,6 +15,7 @@ from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
 from costate.envs.suite_record import AbstractSuiteTask
 from costate.envs.tasks import PAPER_STEPS, PAPER_TASKS, TASKS
+from costate.envs.visible import AbstractVisibleRobot
 
 PAPER_STEPS_WALKER_RUN = 100_000_000
 
@@ -36,6 +37,11 @@ class SuiteTask(AbstractSuiteTask):
         from costate.envs.engine_dm_control import DmControlStage
 
         return DmControlStage(self.name, self.domain, self.goal, seed)
+
+    def visible(self) -> AbstractVisibleRobot:
+        from costate.envs.engine_dm_control import DmControlRobot
+
+        return DmControlRobot(self.name, self.domain, self.goal)
 
 
 # dm_control's own name, where Playground's differs.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from costate._errors import ConfigError
 from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Family, Task
+from costate.envs.visible import AbstractVisibleRobot
 
 # Steps in Python are slow, so a run is short unless more is asked for.
 BUDGET = 1_000_000
@@ -25,6 +26,11 @@ class GymnasiumTask(Task):
         from costate.envs.engine_gymnasium import host_env
 
         return host_env(self.name, self.make_vector(batch_size * len(seeds)), batch_size, seeds, self.episode_steps)
+
+    def visible(self) -> AbstractVisibleRobot:
+        from costate.envs.engine_gymnasium import GymnasiumRobot
+
+        return GymnasiumRobot(self.name, self.make_vector(1))
 
 
 def register_gymnasium(

@@ -1,0 +1,100 @@
+"""A robot in the browser: its shapes as meshes that move, and turn grey while its sensors are dark."""
+
+from typing import Any
+
+import numpy as np
+import viser
+
+from costate._types import Float
+from costate.show.performance import heaviest_body
+from costate.show.player import Player
+from costate.show.scene import GEOM, HORIZON, Scene, Shape, mesh_of, quaternion
+
+GROUND = (0.80, 0.82, 0.86)
+DARK = np.array([0.10, 0.10, 0.14])
+# How much of a robot's colour is lost in the dark.
+DIM = 0.8
+
+
+class Drawing:
+    """One robot, under a frame of its own that can be moved to keep the robot in the middle."""
+
+    def __init__(self, server: viser.ViserServer, name: str, player: Player, across: float) -> None:
+        self._server, self._name, self._player, self._across = server, name, player, across
+        self._scene = Scene(player.robot.model)
+        self._frame = server.scene.add_frame(name, show_axes=False)
+        self._label = server.scene.add_label(f"{name}/label", "")
+        self._handles: list[Any] = []
+        self._shown: list[Shape] = []
+        self._dark = False
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """As the robot stands now."""
+        return self._scene.shapes(self._player.robot.model, self._player.robot.data)
+
+    def update(self, dark: bool, follow: bool) -> None:
+        """Draw the robot as it stands."""
+        shapes = self.shapes
+        with self._server.atomic():
+            for i, shape in enumerate(shapes):
+                if i >= len(self._shown) or shape.form != self._shown[i].form:
+                    self._replace(i, shape, dark)
+                else:
+                    self._move(i, shape, dark)
+            for handle in self._handles[len(shapes) :]:
+                handle.remove()
+            del self._handles[len(shapes) :]
+            self._place(follow, dark)
+        self._shown, self._dark = shapes, dark
+
+    def _replace(self, i: int, shape: Shape, dark: bool) -> None:
+        handle = self._add(f"{self._name}/shape {i}", shape, dark)
+        if i < len(self._handles):
+            self._handles[i].remove()
+            self._handles[i] = handle
+        else:
+            self._handles.append(handle)
+
+    def _move(self, i: int, shape: Shape, dark: bool) -> None:
+        handle, before = self._handles[i], self._shown[i]
+        if not np.array_equal(shape.position, before.position):
+            handle.position = shape.position
+        if not np.array_equal(shape.rotation, before.rotation):
+            handle.wxyz = quaternion(shape.rotation)
+        if shape.moves and (dark != self._dark or shape.color != before.color):
+            handle.color = _rgb(shape, dark)
+
+    def _add(self, name: str, shape: Shape, dark: bool) -> Any:
+        pose: dict[str, Any] = {"position": shape.position, "wxyz": quaternion(shape.rotation)}
+        if shape.kind == GEOM.mjGEOM_PLANE:
+            width, height = (2.0 * half if half > 0.0 else 2.0 * HORIZON for half in shape.size[:2])
+            return self._server.scene.add_grid(name, width, height, plane_color=GROUND, plane_opacity=1.0, cell_size=0.25, fade_distance=60.0, **pose)
+        vertices, faces = mesh_of(self._player.robot.model, shape)
+        opacity = None if shape.color[3] >= 1.0 else shape.color[3]
+        return self._server.scene.add_mesh_simple(name, vertices, faces, color=_rgb(shape, dark), opacity=opacity, side="double", **pose)
+
+    def _place(self, follow: bool, dark: bool) -> None:
+        where = self._player.robot.data.xpos[heaviest_body(self._player.robot.model)]
+        middle = where if follow else np.zeros(3)
+        # The height stays: a robot that falls should be seen to fall.
+        self._frame.position = (-middle[0], self._across - middle[1], 0.0)
+        self._label.position = (where[0], where[1], where[2] + 0.6)
+        text = f"{self._player.title}{' · sensors dark' if dark else ''}"
+        if self._label.text != text:
+            self._label.text = text
+
+
+def _rgb(shape: Shape, dark: bool) -> tuple[int, int, int]:
+    color: Float[np.ndarray, " 3"] = np.asarray(shape.color[:3])
+    mixed = (1.0 - DIM) * color + DIM * DARK if dark and shape.moves else color
+    red, green, blue = (round(255 * float(part)) for part in np.clip(mixed, 0.0, 1.0))
+    return red, green, blue
+
+
+def radius_of(shapes: list[Shape]) -> float:
+    """How far a robot reaches from its middle."""
+    moving = [shape for shape in shapes if shape.moves] or shapes
+    positions = np.array([shape.position for shape in moving])
+    reach = np.array([max(shape.size) for shape in moving])
+    return float((np.linalg.norm(positions - positions.mean(axis=0), axis=1) + reach).max())

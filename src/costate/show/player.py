@@ -1,0 +1,99 @@
+"""One robot and the policy that controls it, one control step at a time, with everything that there is to see of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from costate._types import Float
+from costate.controllers import Carry
+from costate.envs.base import Layout, TimeStep
+from costate.insight import AbstractInsight, Look
+from costate.run_directory import Run
+from costate.show.sensors import SwitchedSensors
+from costate.trained import load_insight
+
+
+class Moment(NamedTuple):
+    """One control step."""
+
+    time: float
+    """Seconds since the episode started."""
+    seen: float
+    """Share of the sensors whose readings arrived."""
+    action: Float[np.ndarray, " A"]
+    reward: float
+    total: float
+    """Reward since the episode started."""
+    value: float
+    cosine: float
+    """Of memory and critic's co-state."""
+    remembered: Float[np.ndarray, " O"]
+    """The memory as a co-state, by the sensors."""
+    expected: Float[np.ndarray, " O"]
+    """The critic's co-state, by the sensors."""
+
+
+class Player:
+    """A run's policy in its robot."""
+
+    def __init__(self, run: Run, step: int | None, warn: Callable[[str], None], title: str = "") -> None:
+        task = run.config.task_record
+        self.run = run
+        self.title = title
+        self.layout: Layout = task.observation
+        self.names = sensor_names(task.observation)
+        self._warn = warn
+        self._timestep = task.control_timestep
+        self._sensors = SwitchedSensors(run.config.sensors, task.observation)
+        self.load(step)
+        self.robot = task.visible()
+        actuators = self.robot.actuators
+        self._look = eqx.filter_jit(lambda insight, now, memory: insight.look(actuators, now, memory))
+        self._seed, self._step, self._total, self._memory = 0, 0, 0.0, self._insight.empty_memory(actuators)
+        self.start(0)
+
+    def load(self, step: int | None) -> None:
+        """Take the policy of a run's newest checkpoint, or of the one at ``step``; what it remembers goes on with the other weights."""
+        checkpoint, self._insight = load_insight(self.run, step, self._warn)
+        self.env_steps = checkpoint.env_steps
+
+    def start(self, seed: int) -> None:
+        """Start the episode of this seed."""
+        self._seed, self._step, self._total = seed, 0, 0.0
+        self.robot.start(seed)
+        self.robot.data.xfrc_applied[:] = 0.0
+
+    def advance(self, dark: bool) -> tuple[Moment, bool]:
+        """One control step; also, whether the episode ended by itself."""
+        seen = self._sensors.read(self.robot.observe(), dark, self._seed, self._step)
+        look, self._memory = self._decide(self._insight, seen.timestep, self._memory)
+        outcome = self.robot.step(np.asarray(look.control[0], np.float64))
+        self._step += 1
+        self._total += outcome.reward
+        count = len(self.names)
+        moment = Moment(
+            time=self._step * self._timestep,
+            seen=seen.share,
+            action=np.asarray(look.control[0]),
+            reward=outcome.reward,
+            total=self._total,
+            value=float(look.value[0]),
+            cosine=float(look.cosine[0]),
+            remembered=np.asarray(look.remembered[0, :count]),
+            expected=np.asarray(look.expected[0, :count]),
+        )
+        return moment, outcome.terminated
+
+    def close(self) -> None:
+        self.robot.close()
+
+    def _decide(self, insight: AbstractInsight, now: TimeStep, memory: Carry) -> tuple[Look, Carry]:
+        decided: tuple[Any, Any] = self._look(insight, now, memory)
+        return decided
+
+
+def sensor_names(layout: Layout) -> tuple[str, ...]:
+    """A name for every number that is observed."""
+    return tuple(name if size == 1 else f"{name} {i}" for name, size in layout for i in range(size))

@@ -1,0 +1,133 @@
+"""A robot in its scene as shapes: what MuJoCo would draw, without anything that draws."""
+
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+import trimesh
+
+from costate._types import Float, Int
+
+# Where a model says that a plane has no end.
+HORIZON = 40.0
+LARGEST_SCENE = 5000
+
+GEOM = mujoco.mjtGeom
+
+
+class Shape(NamedTuple):
+    """One thing to draw."""
+
+    kind: int
+    """One of MuJoCo's ``mjtGeom``."""
+    size: tuple[float, float, float]
+    position: Float[np.ndarray, " 3"]
+    rotation: Float[np.ndarray, "3 3"]
+    color: tuple[float, float, float, float]
+    """Red, green, blue and opacity, from 0 to 1."""
+    data: int
+    """Number of the mesh or height field, where it is one."""
+    moves: bool
+    """Whether it belongs to something that moves."""
+
+    @property
+    def form(self) -> tuple[int, tuple[float, float, float], int]:
+        """What its mesh depends on."""
+        return self.kind, self.size, self.data
+
+
+class Scene:
+    """What there is to draw of one robot, in the order of MuJoCo's own scene."""
+
+    def __init__(self, model: Any) -> None:
+        self._option, self._camera, self._perturbation = mujoco.MjvOption(), mujoco.MjvCamera(), mujoco.MjvPerturb()
+        self._scene = mujoco.MjvScene(model, LARGEST_SCENE)
+
+    def shapes(self, model: Any, data: Any) -> list[Shape]:
+        """As the robot stands now; what is fully transparent is left out."""
+        mujoco.mjv_updateScene(model, data, self._option, self._perturbation, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        found = (_shape(self._scene.geoms[i]) for i in range(self._scene.ngeom))
+        return [shape for shape in found if shape.kind in DRAWN and shape.color[3] > 0.0]
+
+
+def _shape(geom: Any) -> Shape:
+    size = tuple(round(float(part), 6) for part in geom.size)
+    color = tuple(float(part) for part in geom.rgba)
+    moves = geom.category != mujoco.mjtCatBit.mjCAT_STATIC
+    return Shape(int(geom.type), size, geom.pos.astype(float), geom.mat.astype(float).reshape(3, 3), color, int(geom.dataid), bool(moves))  # type: ignore[arg-type]
+
+
+def mesh_of(model: Any, shape: Shape) -> tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]:
+    """Vertices and triangles of a shape about its own origin."""
+    return DRAWN[shape.kind](model, shape)
+
+
+def _of_trimesh(mesh: Any) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(mesh.vertices, float), np.asarray(mesh.faces, int)
+
+
+def _sphere(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Also an ellipsoid, whose sizes are its three radii."""
+    vertices, faces = _of_trimesh(trimesh.creation.icosphere(subdivisions=3))
+    return vertices * np.asarray(shape.size), faces
+
+
+def _capsule(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    radius, _, half = shape.size
+    mesh = trimesh.creation.capsule(height=2.0 * half, radius=radius, count=[16, 16])
+    mesh.vertices -= mesh.bounds.mean(axis=0)
+    return _of_trimesh(mesh)
+
+
+def _cylinder(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    radius, _, half = shape.size
+    return _of_trimesh(trimesh.creation.cylinder(radius=radius, height=2.0 * half, sections=24))
+
+
+def _box(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    return _of_trimesh(trimesh.creation.box(extents=2.0 * np.asarray(shape.size)))
+
+
+def _plane(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    x, y = (half if half > 0.0 else HORIZON for half in shape.size[:2])
+    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def _mesh(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    # MuJoCo counts the convex hull of every mesh too.
+    number = shape.data // 2
+    first, count = model.mesh_vertadr[number], model.mesh_vertnum[number]
+    start, faces = model.mesh_faceadr[number], model.mesh_facenum[number]
+    return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[start : start + faces], int)
+
+
+def _height_field(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    number = shape.data
+    rows, columns, first = int(model.hfield_nrow[number]), int(model.hfield_ncol[number]), int(model.hfield_adr[number])
+    x, y, top, _ = model.hfield_size[number]
+    heights = np.asarray(model.hfield_data[first : first + rows * columns], float) * top
+    across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
+    corner = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
+    lower = np.stack([corner, corner + 1, corner + columns + 1], axis=1)
+    upper = np.stack([corner, corner + columns + 1, corner + columns], axis=1)
+    return np.stack([across.ravel(), along.ravel(), heights], axis=1), np.concatenate([lower, upper])
+
+
+DRAWN = {
+    GEOM.mjGEOM_PLANE: _plane,
+    GEOM.mjGEOM_HFIELD: _height_field,
+    GEOM.mjGEOM_SPHERE: _sphere,
+    GEOM.mjGEOM_ELLIPSOID: _sphere,
+    GEOM.mjGEOM_CAPSULE: _capsule,
+    GEOM.mjGEOM_CYLINDER: _cylinder,
+    GEOM.mjGEOM_BOX: _box,
+    GEOM.mjGEOM_MESH: _mesh,
+}
+"""How each kind of shape is made; MuJoCo's arrows and labels are no part of a robot."""
+
+
+def quaternion(rotation: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, " 4"]:
+    """A rotation as w, x, y, z."""
+    result = np.empty(4)
+    mujoco.mju_mat2Quat(result, rotation.ravel())
+    return result

@@ -1,0 +1,96 @@
+"""Sensors with a switch: blackouts that somebody commands while the robot moves, beside whatever else was wrong with the sensors in training."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._errors import ConfigError
+from costate._types import Array, Bool, Float, Key, UInt
+from costate.envs.base import Layout, TimeStep
+from costate.envs.faults import AbstractFault, FaultState, Reading
+from costate.envs.faults.bursts import burst_chances
+from costate.envs.faults.dark import Hold, Zeros
+from costate.envs.sensors import SensorConfig, faults_of, with_mask
+
+
+class Blackouts(NamedTuple):
+    """What somebody commands."""
+
+    probability: float
+    burst_length: float | None = None
+    """Mean number of steps; None if every step is drawn by itself."""
+    off: bool = False
+    """Nothing is seen, whatever the chance."""
+
+
+def next_dark(blackouts: Blackouts, dark: bool, is_first: bool, draws: np.random.Generator) -> bool:
+    """Whether the next observation goes dark, if the last was ``dark`` by chance; the same process as in training.
+
+    A burst that is too short for its probability is as long as it must be.
+    """
+    chance, length = blackouts.probability, blackouts.burst_length
+    if length is not None and 0.0 < chance < 1.0 and not is_first:
+        staying, entering = burst_chances(chance, max(length, chance / (1.0 - chance), 1.0))
+        chance = staying if dark else entering
+    return bool(draws.random() < chance)
+
+
+class Switch(AbstractFault):
+    """All sensors at once, as the state says: it is set from outside."""
+
+    def start(self, batch: int, size: int) -> FaultState:
+        return jnp.zeros(batch, bool)
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+        return reading._replace(seen=reading.seen & ~state[:, None]), state
+
+
+class Seen(NamedTuple):
+    """What a policy is shown of one observation."""
+
+    timestep: TimeStep
+    share: float
+    """Of the sensors whose readings arrived."""
+
+
+class SwitchedSensors:
+    """The sensors of one robot. What was wrong with them in training stays, but for blackouts of everything, which are commanded."""
+
+    def __init__(self, trained: SensorConfig, layout: Layout) -> None:
+        burst = trained.burst_length if trained.group_dropout or trained.sensor_dropout else None
+        self._config = dataclasses.replace(trained, dropout=0.0, burst_length=burst)
+        faults = faults_of(self._config, layout)
+        # After all outages, before the receiver makes zeros or the last value of what is dark.
+        place = next(i for i, fault in enumerate(faults) if isinstance(fault, Zeros | Hold))
+        self._faults = (*faults[:place], Switch(), *faults[place:])
+        self._switch = place
+        self._size = sum(size for _, size in layout)
+        self._states = tuple(fault.start(1, self._size) for fault in self._faults)
+        self._read = jax.jit(self._apply)
+
+    def read(self, observation: Float[np.ndarray, " O"], dark: bool, seed: int, step: int) -> Seen:
+        """The observation of a step of the episode ``seed``, through the sensors; nothing of an earlier episode is left where one starts."""
+        if observation.shape != (self._size,):
+            raise ConfigError(f"The robot shows {observation.size} numbers, but the policy was trained with {self._size}.")
+        timestep, self._states, share = self._read(
+            np.asarray(observation, np.float32), self._states, np.array([dark]), np.uint32(seed), np.uint32(step)
+        )
+        return Seen(timestep, float(share))
+
+    def _apply(
+        self, observation: Float[Array, " O"], states: tuple[FaultState, ...], dark: Bool[Array, " 1"], seed: UInt[Array, ""], step: UInt[Array, ""]
+    ) -> tuple[TimeStep, tuple[FaultState, ...], Float[Array, ""]]:
+        # Made in here, because each operation outside of a compiled program takes longer than all of it.
+        key, is_first = jax.random.fold_in(jax.random.key(seed), step), (step == 0)[None]
+        true, everything = observation[None], jnp.ones((1, self._size), bool)
+        reading, following = Reading(true, everything), []
+        for number, (fault, state) in enumerate(zip(self._faults, states, strict=True)):
+            given = dark if number == self._switch else state
+            reading, after = fault.apply(reading, given, is_first, jax.random.fold_in(key, number))
+            following.append(after)
+        shown, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
+        timestep = TimeStep(shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete)
+        return timestep, tuple(following), reading.seen.mean()

@@ -1,0 +1,154 @@
+"""The live view: steps the robots by the clock, draws them, and frees everything when nobody is left to look."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from costate._errors import CheckpointError, ConfigError
+from costate.group import variant
+from costate.run_directory import Run
+from costate.show.pace import Pace
+from costate.show.page import Page
+from costate.show.performance import Performance
+from costate.show.player import Player
+from costate.show.sensors import Blackouts
+from costate.startup import prepare_jax
+from costate.trained import shown_steps
+
+LOOPBACK = "127.0.0.1"
+PORT = 8080
+# A browser draws no more often, and neither eyes nor plots need more.
+FRAMES_PER_SECOND = 30.0
+PLOTS_PER_SECOND = 5.0
+SECONDS_BETWEEN_LOOKS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewConfig:
+    """How to look."""
+
+    dropout: float | None = None
+    """Probability of blackouts at first; that of training if None."""
+    burst_length: float | None = None
+    """Mean number of steps of a blackout at first."""
+    step: int | None = None
+    """Training steps of the policy to start with; the newest if None."""
+    seed: int = 0
+    """Of the first episode."""
+    host: str = LOOPBACK
+    port: int = PORT
+
+
+def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
+    """Robots with the policies of one or two runs."""
+    if not 1 <= len(runs) <= 2:
+        raise ConfigError(f"{len(runs)} runs were given, but one or two can be looked at.")
+    for run in runs:
+        if not shown_steps(run):
+            raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one.")
+    prepare_jax()
+    trained = runs[0].config.sensors
+    probability = trained.dropout if config.dropout is None else config.dropout
+    if not 0.0 <= probability <= 1.0:
+        raise ConfigError(f"dropout is {probability}, but a probability lies between 0 and 1.")
+    burst = trained.burst_length if config.burst_length is None else config.burst_length
+    players = [Player(run, config.step, warn, title) for run, title in zip(runs, titles_of(runs), strict=True)]
+    return Performance(players, Blackouts(probability, burst), config.seed)
+
+
+def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False) -> None:
+    """Serve the page until ``stopped``, or until Ctrl-C."""
+    performance = open_performance(runs, config, lambda warning: say(f"warning: {warning}"))
+    page = None
+    try:
+        page = Page(performance, config.host, config.port)
+        if page.port != config.port:
+            say(f"port {config.port} is in use; this is on {page.port}")
+        say(f"look at http://{config.host}:{page.port} (Ctrl-C ends it)")
+        _play(page, stopped)
+    finally:
+        if page is not None:
+            page.close()
+        performance.close()
+
+
+def titles_of(runs: Sequence[Run]) -> list[str]:
+    """A short name for every run, and a different one for each."""
+    names = [variant(run.config) for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{name}, seed {run.config.seed}" for name, run in zip(names, runs, strict=True)]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({'AB'[i]})" for i, name in enumerate(names)]
+    return names
+
+
+def _play(page: Page, stopped: Callable[[], bool]) -> None:
+    performance = page.performance
+    now = time.monotonic()
+    pace, meter = Pace(performance.timestep, now), Meter(performance.timestep, now)
+    next_frame = next_plot = next_look = now
+    while not stopped():
+        now = time.monotonic()
+        page.work_off(now)
+        if not page.watched:
+            # Nobody is there: neither physics nor policy runs.
+            pace.skip(now)
+            meter.skip(now)
+            time.sleep(0.1)
+            continue
+        steps = pace.due(now, page.speed) if page.playing else page.steps_asked
+        page.steps_asked = 0
+        if not page.playing:
+            pace.skip(now)
+            meter.skip(now)
+        for _ in range(steps):
+            performance.advance()
+        meter.count(steps)
+        now = time.monotonic()
+        if now >= next_frame:
+            page.update_scene()
+            next_frame = now + 1.0 / FRAMES_PER_SECOND
+        if now >= next_plot:
+            page.update_plots()
+            page.update_status(meter.factor(now))
+            next_plot = now + 1.0 / PLOTS_PER_SECOND
+        if now >= next_look:
+            page.update_training()
+            _take_newest(page)
+            next_look = now + SECONDS_BETWEEN_LOOKS
+        time.sleep(max(0.0, min(performance.timestep / max(page.speed, 0.1), next_frame - time.monotonic(), 0.03)))
+
+
+def _take_newest(page: Page) -> None:
+    """Give robots the newest policy of a run that is still trained."""
+    for i, player in enumerate(page.performance.players):
+        steps = shown_steps(player.run)
+        if page.newest[i] and steps and steps[-1] > player.env_steps:
+            try:
+                page.performance.load(i, steps[-1])
+            except CheckpointError:
+                # It was dropped or is being replaced at this very moment; the next look finds another.
+                continue
+
+
+class Meter:
+    """How fast time runs on stage, over the last second or so."""
+
+    WINDOW = 1.0
+
+    def __init__(self, timestep: float, now: float) -> None:
+        self._timestep = timestep
+        self._since, self._steps, self._factor = now, 0, 0.0
+
+    def count(self, steps: int) -> None:
+        self._steps += steps
+
+    def skip(self, now: float) -> None:
+        self._since, self._steps = now, 0
+
+    def factor(self, now: float) -> float:
+        """Seconds of the robot's time in one of the clock."""
+        if now - self._since >= self.WINDOW:
+            self._factor = self._steps * self._timestep / (now - self._since)
+            self._since, self._steps = now, 0
+        return self._factor
