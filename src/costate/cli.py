@@ -17,6 +17,7 @@ BROKEN_PIPE = 141
 COMMANDS = {
     "train": "Train a recurrent policy, or continue a run.",
     "view": "Look at a trained policy in the browser, with its blackouts and co-states.",
+    "video": "Film trained policies, without a display.",
     "evaluate": "Play whole episodes with a trained policy.",
     "export": "Write a trained policy as a bundle, for NumPy, ONNX or StableHLO.",
     "robustness": "Evaluate runs, never retrained, over a grid of sensor faults.",

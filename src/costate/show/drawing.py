@@ -28,14 +28,9 @@ class Drawing:
         self._shown: list[Shape] = []
         self._dark = False
 
-    @property
-    def shapes(self) -> list[Shape]:
-        """As the robot stands now."""
-        return self._scene.shapes(self._player.robot.model, self._player.robot.data)
-
     def update(self, dark: bool, follow: bool) -> None:
         """Draw the robot as it stands."""
-        shapes = self.shapes
+        shapes = self._scene.shapes(self._player.robot.model, self._player.robot.data)
         with self._server.atomic():
             for i, shape in enumerate(shapes):
                 if i >= len(self._shown) or shape.form != self._shown[i].form:
@@ -90,11 +85,3 @@ def _rgb(shape: Shape, dark: bool) -> tuple[int, int, int]:
     mixed = (1.0 - DIM) * color + DIM * DARK if dark and shape.moves else color
     red, green, blue = (round(255 * float(part)) for part in np.clip(mixed, 0.0, 1.0))
     return red, green, blue
-
-
-def radius_of(shapes: list[Shape]) -> float:
-    """How far a robot reaches from its middle."""
-    moving = [shape for shape in shapes if shape.moves] or shapes
-    positions = np.array([shape.position for shape in moving])
-    reach = np.array([max(shape.size) for shape in moving])
-    return float((np.linalg.norm(positions - positions.mean(axis=0), axis=1) + reach).max())

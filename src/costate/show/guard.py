@@ -9,6 +9,7 @@ import functools
 import http
 import io
 import ipaddress
+import logging
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,6 +63,13 @@ def start_server(host: str, port: int, label: str) -> viser.ViserServer:
     return server
 
 
+def _silent() -> logging.Logger:
+    logger = logging.getLogger("costate.show.server")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
 @contextlib.contextmanager
 def _answering_only(allowed: Callable[[Request], bool]) -> Iterator[None]:
     """Servers that start meanwhile refuse every request that is not ``allowed``. viser has no setting for it, so its library is told."""
@@ -74,7 +82,8 @@ def _answering_only(allowed: Callable[[Request], bool]) -> Iterator[None]:
                 return Response(http.HTTPStatus.FORBIDDEN, "FORBIDDEN", Headers({"Content-Length": "0"}))
             return process_request(connection, request)
 
-        return serve(*args, process_request=answer, **settings)
+        # Browsers open connections that they never use, which is no error to be told of.
+        return serve(*args, process_request=answer, logger=_silent(), **settings)
 
     websockets.asyncio.server.serve = guarded  # type: ignore[assignment, misc]
     try:

@@ -8,10 +8,11 @@ from typing import Any
 import viser
 
 from costate.run_directory import Run
-from costate.show.drawing import Drawing, radius_of
+from costate.show.drawing import Drawing
 from costate.show.guard import start_server
 from costate.show.performance import Performance, Push
 from costate.show.plots import LivePlots, TrainingPlots
+from costate.show.scene import Scene, radius_of
 from costate.show.sensors import Blackouts
 from costate.trained import shown_steps
 
@@ -188,12 +189,12 @@ class Page:
         scene, players = self.server.scene, self.performance.players
         scene.set_up_direction("+z")
         scene.configure_default_lights(cast_shadow=False)
-        first = Drawing(self.server, "/robot 0", players[0], 0.0)
-        reach = max(0.3, min(5.0, radius_of(first.shapes)))
+        robot = players[0].robot
+        reach = max(0.3, min(5.0, radius_of(Scene(robot.model).shapes(robot.model, robot.data))))
         apart = 1.5 * reach if len(players) > 1 else 0.0
         drawings = [Drawing(self.server, f"/robot {i + 1}", player, (2 * i - 1) * apart if apart else 0.0) for i, player in enumerate(players)]
         camera = self.server.initial_camera
-        height = float(players[0].robot.data.xpos[1:, 2].mean())
+        height = float(robot.data.xpos[1:, 2].mean())
         camera.look_at = (0.0, 0.0, height)
         camera.position = (0.8 * reach + apart, -2.6 * reach - apart, height + 0.7 * reach + 0.5 * apart)
         for drawing in drawings:

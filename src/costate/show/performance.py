@@ -39,7 +39,7 @@ class Performance:
         self.players = tuple(players)
         self.blackouts = blackouts
         self.timestep = record.control_timestep if record.control_timestep > 0.0 else 0.05
-        self._episode_steps = record.episode_steps
+        self.episode_steps = record.episode_steps
         length = max(2, round(HISTORY / self.timestep))
         self.histories: tuple[collections.deque[Moment], ...] = tuple(collections.deque(maxlen=length) for _ in players)
         self.returns: list[tuple[float, ...]] = []
@@ -68,7 +68,7 @@ class Performance:
         self._pushed -= 1
         if self._pushed == 0:
             self._release()
-        if ended or self._step >= self._episode_steps:
+        if ended or self._step >= self.episode_steps:
             self.returns.append(tuple(history[-1].total for history in self.histories))
             self.restart(self.seed + 1)
 

@@ -28,11 +28,11 @@ class Plot(NamedTuple):
 
 
 PLOTS = (
+    Plot("cos(h, λ̂): memory and the critic's co-state", lambda moment: moment.cosine, (-1.05, 1.05)),
     Plot("sensors that are seen", lambda moment: moment.seen, (-0.05, 1.05)),
     Plot("reward", lambda moment: moment.reward),
     Plot("return so far", lambda moment: moment.total),
     Plot("value V, as the critic expects", lambda moment: moment.value),
-    Plot("cos(h, λ̂): memory and the critic's co-state", lambda moment: moment.cosine, (-1.05, 1.05)),
 )
 
 
@@ -41,6 +41,7 @@ class LivePlots:
 
     def __init__(self, gui: viser.GuiApi, performance: Performance, titles: Sequence[str]) -> None:
         self._performance = performance
+        self._bars = [gui.add_html(bars_of(title, [])) for title in titles]
         lines = [_series(title, color) for title, color in zip(titles, COLORS, strict=False)]
         self._plots = [_add(gui, plot.title, lines, plot.scale) for plot in PLOTS]
         self._actions = []
@@ -49,7 +50,6 @@ class LivePlots:
             named = [_series(f"u{k}", color) for k, color in zip(range(size), ACTION_COLORS, strict=False)]
             label = "controls" if len(titles) == 1 else f"controls of {title}"
             self._actions.append(_add(gui, label, named, None))
-        self._bars = [gui.add_html("") for _ in titles]
         self._titles = titles
 
     def update(self) -> None:
@@ -107,7 +107,7 @@ def _bar(share: float, color: str) -> str:
 
 
 class TrainingPlots:
-    """The learning curves of the runs. As pictures in the page's text: the client's plots have no width if they are made in a tab that is not open."""
+    """The learning curves of the runs. As pictures in the text: the client's plots have no width if they are made in a tab that is not open."""
 
     CURVES = (("training/episode_reward", "return in training"), ("costate/cosine", "cos(h, λ̂) in training"), ("training/sps", "steps per second"))
 
@@ -142,5 +142,6 @@ def curve_picture(title: str, curves: Sequence[Sequence[tuple[float, float]]]) -
     frame = f'<rect width="{WIDTH:.0f}" height="{HEIGHT:.0f}" fill="none" stroke="#ddd"/>'
     return (
         f"<p><b>{html.escape(title)}</b><br>from {bottom:.4g} to {top:.4g}"
-        f'<svg viewBox="-2 -2 {WIDTH + 4:.0f} {HEIGHT + 4:.0f}" style="width:100%">{frame}{"".join(lines)}</svg><br>{left:,.0f} to {right:,.0f} steps</p>'
+        f'<svg viewBox="-2 -2 {WIDTH + 4:.0f} {HEIGHT + 4:.0f}" style="width:100%">{frame}{"".join(lines)}</svg>'
+        f"<br>{left:,.0f} to {right:,.0f} steps</p>"
     )

@@ -131,3 +131,11 @@ def quaternion(rotation: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, " 4"]:
     result = np.empty(4)
     mujoco.mju_mat2Quat(result, rotation.ravel())
     return result
+
+
+def radius_of(shapes: list[Shape]) -> float:
+    """How far a robot reaches from its middle."""
+    moving = [shape for shape in shapes if shape.moves] or shapes
+    positions = np.array([shape.position for shape in moving])
+    reach = np.array([max(shape.size) for shape in moving])
+    return float((np.linalg.norm(positions - positions.mean(axis=0), axis=1) + reach).max())

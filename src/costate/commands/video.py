@@ -1,0 +1,57 @@
+"""``costate video``: a policy as a film."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate.run_directory import open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Video:
+    """Film a trained policy without a display. The picture goes dim while its sensors are dark; a strip below shows when they were.
+
+    Several runs, or with --grid several policies of one run from the start of training to its end, move side by side under the same blackouts.
+    """
+
+    runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.Positional]
+    """Run directories."""
+    out: pathlib.Path | None = None
+    """File to write, .mp4 or .gif; RUN/videos/… if not given."""
+    grid: bool = False
+    """Compare policies of one run from the start of training to its end."""
+    at: tuple[int, ...] = ()
+    """Training steps of the policies to compare, if not those that --grid would choose."""
+    seconds: float = 10.0
+    """Length, in the robot's time."""
+    dropout: float | None = None
+    """Probability of blackouts; that of training if not given."""
+    burst_length: float | None = None
+    """Mean number of steps of a blackout; every step by itself if not given."""
+    seed: int = 0
+    """Of the episode."""
+    fps: int = 25
+    """Pictures in a second."""
+    width: int = 480
+    """Of one policy's picture, in pixels."""
+    height: int = 360
+    """Of one policy's picture, in pixels."""
+
+
+def run(arguments: list[str]) -> int:
+    options = tyro.cli(Video, prog="costate video", args=arguments)
+    # Imported after --help was answered: it takes seconds.
+    from costate.show.film import FilmConfig, film, tiles_of
+
+    config = FilmConfig(options.seconds, options.dropout, options.burst_length, options.seed, options.fps, options.width, options.height)
+    runs = [open_run(path) for path in options.runs]
+    tiles = tiles_of(runs, options.at, options.grid)
+    kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"
+    out = options.out or runs[0].path / "videos" / f"{runs[0].config.task_record.folder}_{kind}.mp4"
+    returns = film(tiles, config, out, lambda warning: print(f"warning: {warning}"), lambda done, total: None)
+    for tile, total in zip(tiles, returns, strict=True):
+        print(f"{tile.title}: return {total:.1f}")
+    print(f"film in {out}")
+    return 0

@@ -1,0 +1,218 @@
+"""Films of policies without a display: every robot in a tile with what it saw and what it earned, all under the same blackouts."""
+
+import dataclasses
+import io
+import math
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from costate._errors import CheckpointError, ConfigError
+from costate._files import explained_errors, replace_atomically
+from costate._types import UInt8
+from costate.group import variant
+from costate.run_directory import Run
+from costate.show.performance import Performance
+from costate.show.player import Moment, Player
+from costate.show.renderer import Renderer
+from costate.show.sensors import Blackouts
+from costate.startup import prepare_jax
+from costate.trained import shown_steps
+
+FORMATS = (".mp4", ".gif")
+# Policies of one run that a grid compares, from the start of training to its end.
+GRID_STEPS = 6
+# Brightness of a picture after so many seconds in the dark.
+DIM = 0.35
+MOMENTS = 0.4
+# Pixels.
+STRIP = 10
+BORDER = 4
+LARGEST_SIDE = 4096
+# In a GIF, which can have 256 and is half as large with these.
+COLORS = 128
+
+Progress = Callable[[int, int], None]
+"""Told how many pictures are made, of how many."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FilmConfig:
+    """What to film."""
+
+    seconds: float = 10.0
+    """Of the robot's time."""
+    dropout: float | None = None
+    """Probability of blackouts; that of training if None."""
+    burst_length: float | None = None
+    seed: int = 0
+    frames_per_second: int = 25
+    width: int = 480
+    """Of one tile, in pixels."""
+    height: int = 360
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.seconds < math.inf:
+            raise ConfigError(f"seconds is {self.seconds}, but a film has a length. Give a positive number, such as 10.")
+        if self.dropout is not None and not 0.0 <= self.dropout <= 1.0:
+            raise ConfigError(f"dropout is {self.dropout}, but a probability lies between 0 and 1.")
+        if not 1 <= self.frames_per_second <= 100:
+            raise ConfigError(f"fps is {self.frames_per_second}, but it must lie between 1 and 100. 25 is what films have.")
+        for name in ("width", "height"):
+            size = getattr(self, name)
+            if not 64 <= size <= LARGEST_SIDE or size % 2:
+                raise ConfigError(f"{name} is {size}, but it must be an even number of pixels between 64 and {LARGEST_SIDE}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """One policy in the film."""
+
+    run: Run
+    step: int
+    """Training steps after which it was kept."""
+    title: str
+
+
+def tiles_of(runs: Sequence[Run], steps: Sequence[int], grid: bool) -> list[Tile]:
+    """The policies to film: the newest of every run, or several of one."""
+    for run in runs:
+        if not shown_steps(run):
+            raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to film. Train it, or wait for its first one.")
+    if steps and len(runs) > 1:
+        raise ConfigError(f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run.")
+    if len(runs) > 1:
+        return [Tile(run, shown_steps(run)[-1], f"{variant(run.config)}, seed {run.config.seed}") for run in runs]
+    run = runs[0]
+    available = shown_steps(run)
+    missing = [step for step in steps if step not in available]
+    if missing:
+        raise CheckpointError(f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}.")
+    chosen = tuple(steps) or (spread_out(available, GRID_STEPS) if grid else available[-1:])
+    return [Tile(run, step, f"{variant(run.config)} after {step:,} steps") for step in chosen]
+
+
+def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
+    """At most ``count`` of them, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(steps) - 1, min(count, len(steps))).round().astype(int))
+    return tuple(steps[place] for place in places)
+
+
+def film(
+    tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Callable[[str], None], progress: Callable[[int, int], None]
+) -> list[float]:
+    """Write the film to ``out``, whole or not at all; the returns at its end."""
+    write = writer_for(out)
+    prepare_jax()
+    # Before anything is loaded: where nothing can draw, that is said at once.
+    renderer = Renderer(config.width, config.height)
+    try:
+        players = [Player(tile.run, tile.step, warn, tile.title) for tile in tiles]
+        trained = tiles[0].run.config.sensors
+        probability = trained.dropout if config.dropout is None else config.dropout
+        burst = trained.burst_length if config.burst_length is None else config.burst_length
+        performance = Performance(players, Blackouts(probability, burst), config.seed)
+        try:
+            frames = _frames(performance, renderer, config, progress)
+            with explained_errors(out):
+                out.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(out, lambda temporary: write(temporary, frames, config.frames_per_second))
+            return [history[-1].total for history in performance.histories]
+        finally:
+            performance.close()
+    finally:
+        renderer.close()
+
+
+def _frames(
+    performance: Performance, renderer: Renderer, config: FilmConfig, progress: Callable[[int, int], None]
+) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
+    """Pictures at the film's rate, each at the control step that its time has come to."""
+    count = max(1, round(config.seconds * config.frames_per_second))
+    made = 0
+    for number in range(count):
+        while made <= number / config.frames_per_second / performance.timestep and performance.step < performance.episode_steps - 1:
+            performance.advance()
+            made += 1
+        tiles = [
+            annotated(renderer.draw(player.robot.model, player.robot.data), player.title, list(history))
+            for player, history in zip(performance.players, performance.histories, strict=True)
+        ]
+        progress(number + 1, count)
+        yield side_by_side(tiles)
+
+
+def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence[Moment]) -> UInt8[np.ndarray, "H W 3"]:
+    """A picture with the return so far, a frame that is black while nothing is seen, and a strip of what was seen: light where sensors worked.
+
+    The picture itself dims with the darkness of the last moments and not with every step: pictures that flash many times a second hurt.
+    """
+    now = history[-1]
+    recent = [moment.seen for moment in history if moment.time > now.time - MOMENTS]
+    image = Image.fromarray((picture * (DIM + (1.0 - DIM) * float(np.mean(recent)))).astype(np.uint8))
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(size=max(10, image.height // 24))
+    sight = "" if now.seen > 0.0 else "   sensors dark"
+    for row, text in enumerate((title, f"{now.time:.1f} s   return {now.total:.1f}{sight}")):
+        draw.text((12, 8 + row * image.height // 18), text, font=font, fill=(255, 255, 255), stroke_width=2, stroke_fill=(0, 0, 0))
+    tone = round(255 * now.seen)
+    draw.rectangle((0, 0, image.width - 1, image.height - 1), outline=(tone, tone, tone), width=BORDER)
+    seen = np.array([moment.seen for moment in history])
+    places = np.linspace(0, len(seen) - 1, image.width).round().astype(int)
+    result = np.array(image)
+    result[-STRIP:] = (40 + 200 * seen[places]).astype(np.uint8)[None, :, None]
+    return result
+
+
+def side_by_side(tiles: Sequence[UInt8[np.ndarray, "H W 3"]]) -> UInt8[np.ndarray, "G V 3"]:
+    """Pictures of one size in a grid that is about as wide as high; what is left over is black."""
+    columns = math.ceil(math.sqrt(len(tiles)))
+    rows = math.ceil(len(tiles) / columns)
+    height, width, _ = tiles[0].shape
+    grid = np.zeros((rows * height, columns * width, 3), np.uint8)
+    for i, tile in enumerate(tiles):
+        top, left = i // columns * height, i % columns * width
+        grid[top : top + height, left : left + width] = tile
+    return grid
+
+
+Writer = Callable[[pathlib.Path, Iterator[UInt8[np.ndarray, "H W 3"]], int], None]
+
+
+def writer_for(out: pathlib.Path) -> Writer:
+    """How a film is written, by the end of its name."""
+    if out.suffix.lower() == ".gif":
+        return write_gif
+    if out.suffix.lower() == ".mp4":
+        try:
+            import av  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "An MP4 film needs PyAV, which is not installed. Install it with pip install 'costate[view]', or name a .gif."
+            ) from error
+        return write_mp4
+    raise ConfigError(f"{out} ends in {out.suffix or 'nothing'}, but a film is one of {', '.join(FORMATS)}.")
+
+
+def write_gif(path: pathlib.Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], rate: int) -> None:
+    pictures = [Image.fromarray(frame).quantize(COLORS, dither=Image.Dither.NONE) for frame in frames]
+    content = io.BytesIO()
+    pictures[0].save(content, format="GIF", save_all=True, append_images=pictures[1:], duration=round(1000 / rate), loop=0, optimize=True)
+    path.write_bytes(content.getvalue())
+
+
+def write_mp4(path: pathlib.Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], rate: int) -> None:
+    import av
+
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = None
+        for frame in frames:
+            if stream is None:
+                stream = container.add_stream("libx264", rate=rate, options={"crf": "23", "preset": "veryfast"})
+                stream.height, stream.width = frame.shape[:2]
+                stream.pix_fmt = "yuv420p"
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+        if stream is not None:
+            container.mux(stream.encode())
