@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import pathlib
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import tyro
 
@@ -18,8 +18,11 @@ from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
-from costate.run_directory import CONFIG_FILE, open_run, runs_in
+from costate.run_directory import CONFIG_FILE, check_free, open_run, runs_in
 from costate.sac import SACConfig
+
+if TYPE_CHECKING:
+    from costate.console import AbstractReporter
 
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
@@ -55,6 +58,10 @@ class CommonArguments:
     """Delete the run that is already in the folder."""
     wandb: str | None = None
     """Project at Weights & Biases to log to as well; without it nothing is sent anywhere. Offline with WANDB_MODE=offline."""
+    live: bool = False
+    """Serve curves and the newest policy in the browser while training goes on."""
+    port: int = 8080
+    """Port of --live, or the first free one after it."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
@@ -91,8 +98,9 @@ def run(arguments: list[str]) -> int:
     parsed = tyro.cli(type(defaults), prog="costate train", args=arguments, default=defaults)
     if parsed.resume is not None:
         _check_unchanged(parsed.resume, parsed, arguments)
-        with contextlib.closing(reporter_for_stdout()) as reporter:
-            outcomes = resume_together(runs_in(parsed.resume), devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+        runs = runs_in(parsed.resume)
+        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, open_run(runs[0]).config, runs[0], reporter):
+            outcomes = resume_together(runs, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
         where = parsed.resume
     else:
         configs = _seed_configs(_run_config(parsed), parsed.seeds)
@@ -102,7 +110,8 @@ def run(arguments: list[str]) -> int:
         if many and (where / CONFIG_FILE).is_file():
             raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
         outs = [where / f"seed-{config.seed}" if many else where for config in configs]
-        with contextlib.closing(reporter_for_stdout()) as reporter:
+        check_free(outs[0], overwrite=parsed.overwrite)
+        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, configs[0], outs[0], reporter):
             outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
     if not all(outcome.finished for outcome in outcomes):
         print(f"stopped and saved; continue with: costate train --resume {where}")
@@ -112,6 +121,16 @@ def run(arguments: list[str]) -> int:
     what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
     print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
     return 0
+
+
+def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter") -> contextlib.AbstractContextManager[None]:
+    """The live view of the first run, if it was asked for."""
+    if not arguments.live:
+        return contextlib.nullcontext()
+    from costate.show.live import check_watchable, watched
+
+    check_watchable(config)
+    return watched(out, arguments.port, arguments.resume is not None, reporter.say)
 
 
 def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:

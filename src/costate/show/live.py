@@ -1,0 +1,89 @@
+"""Watching a run while it is trained: the view in a process of its own, which takes only what training leaves and ends with it."""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from costate._errors import ConfigError
+from costate.config import RunConfig
+from costate.interrupts import stop_requests
+from costate.run_directory import CONFIG_FILE, open_run
+from costate.trained import shown_steps
+
+# How politely it asks for processor time: against a busy core it gets a thirtieth of it.
+NICENESS = 15
+SECONDS_TO_CLOSE = 5.0
+
+
+def check_watchable(config: RunConfig) -> None:
+    """Raise if there would be nothing to watch, before anything is trained."""
+    if importlib.util.find_spec("viser") is None:
+        raise ConfigError("--live needs viser, which is not installed. Install it with pip install 'costate[view]', or leave --live out.")
+    config.task_record.visible().close()
+
+
+@contextlib.contextmanager
+def watched(run: pathlib.Path, port: int, resumed: bool, say: Callable[[str], None]) -> Iterator[None]:
+    """While open, a run that is being trained can be looked at in the browser."""
+    # A run that is about to be replaced must not be taken for the new one.
+    since = 0.0 if resumed else time.time()
+    # In a process group of its own, so that Ctrl-C is training's alone; not in a session of its own, in which being polite has no effect on Linux.
+    command = [sys.executable, "-m", "costate.show.live", str(run), str(port), str(os.getpid()), str(since)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0)
+    assert process.stdout is not None
+    lines = process.stdout
+
+    def listen() -> None:
+        for line in lines:
+            say(line.rstrip())
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(SECONDS_TO_CLOSE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        listener.join(SECONDS_TO_CLOSE)
+        lines.close()
+
+
+def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
+    """Serve the view of a run that was started at ``since`` or later, from its first checkpoint on, for as long as the process ``parent`` lives."""
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with stop_requests(b"") as stop:
+
+        def over() -> bool:
+            return stop.asked or os.getppid() != parent
+
+        while not _is_ready(run, since):
+            if over():
+                return
+            time.sleep(0.2)
+        # Imported only now: it takes seconds, which training needs itself at its start.
+        from costate.show.view import ViewConfig, view
+
+        view([open_run(run)], ViewConfig(port=port), lambda line: print(line, flush=True), over)
+
+
+def _is_ready(run: pathlib.Path, since: float) -> bool:
+    try:
+        # A file system may keep times in whole seconds.
+        return (run / CONFIG_FILE).stat().st_mtime >= int(since) and bool(shown_steps(open_run(run)))
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    attend(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
