@@ -117,11 +117,13 @@ class TrainingPlots:
 
     def update(self, metrics: Sequence[Sequence[dict[str, Any]]]) -> None:
         """Draw what runs have logged so far."""
-        pictures = [
-            curve_picture(title, [[(row["env_steps"], row[name]) for row in rows if name in row] for rows in metrics]) for name, title in self.CURVES
-        ]
+        pictures = [curve_picture(title, [_curve(rows, name) for rows in metrics]) for name, title in self.CURVES]
         key = "".join(f'<span style="color:{color}">■</span> {html.escape(title)} ' for title, color in zip(self._titles, COLORS, strict=False))
         self._text.content = f'<div class="costate-training" style="font-size:.8em;padding:.3em .8em">{key}{"".join(pictures)}</div>'
+
+
+def _curve(rows: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
+    return [(float(row["env_steps"]), float(row[name])) for row in rows if name in row]
 
 
 WIDTH, HEIGHT = 260.0, 110.0

@@ -64,7 +64,7 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
         page = Page(performance, config.host, config.port)
         if page.port != config.port:
             say(f"port {config.port} is in use; this is on {page.port}")
-        say(f"look at http://{config.host}:{page.port} (Ctrl-C ends it)")
+        say(f"look at http://{config.host}:{page.port}")
         _play(page, stopped)
     finally:
         if page is not None:
