@@ -113,8 +113,11 @@ SETTINGS = AlignmentSettings(episodes=3, steps=25, horizon=10, knockout_episodes
 
 def test_a_run_is_compared_and_written(trained):
     said: list[str] = []
-    found = align(trained, SETTINGS, pytest.fail, said.append)
+    told: list[float] = []
+    found = align(trained, SETTINGS, pytest.fail, said.append, lambda share, what: told.append(share))
     assert len(said) == 4
+    assert told == sorted(told)
+    assert told[0] == 0.0
     assert set(found.knockout) == {1, 2, 4, 8, 16, 32, 64}
     files = write_alignment(trained, found)
     assert {file.name for file in files} == {"alignment.json", "over_time.png", "phase.png", "likeness.png", "knockout.png"}

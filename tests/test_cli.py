@@ -185,6 +185,16 @@ def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
     assert len(json.loads(file.read_text())["evaluation"]["returns"]) == 4
 
 
+def test_evaluate_gives_a_script_one_document(whole, capsys):
+    assert main(["evaluate", str(whole[0]), "--episodes", "3", "--json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    returns = found["evaluation"]["returns"]
+    assert len(returns) == 3
+    assert found["summary"]["mean"] == pytest.approx(sum(returns) / 3)
+    assert captured.err.startswith(f"evaluating {whole[0]}: 3 episodes\n")
+
+
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -228,21 +238,6 @@ def test_bad_input_is_one_clear_paragraph_and_a_non_zero_exit(arguments, message
     assert message in error
     assert error.startswith("error: ")
     assert not list(tmp_path.iterdir()), "nothing is written"
-
-
-@pytest.mark.parametrize("arguments", [["train", "WalkerStand", "--costate-coff", "1"], ["train", "WalkerStand", "--preset", "ncgru"]])
-def test_misspelt_flags_end_with_the_parsers_exit_code(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err
-
-
-def test_a_window_that_its_burn_in_fills_is_refused_by_the_parser(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "9"])
-    assert ended.value.code == 2
-    assert "window is 9 and burn_in is 8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,5 +1,7 @@
 """A trained run taken out of the library: loaded, exported, and driven on the real dm_control."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -71,6 +73,14 @@ def test_the_command_says_how_the_exported_policy_compares(run, form, files, cap
     assert "parity: 1,000 steps × 4 streams" in printed
     assert "µs (median)" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_a_script_gets_the_comparison_as_one_document(run, capsys, tmp_path):
+    assert main(["export", str(run.path), "--out", str(tmp_path / "policy.costate"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parity"]["steps"] == 1000
+    assert 0.0 <= found["parity"]["action"] <= 1e-5
+    assert found["written"] == [str(tmp_path / "policy.costate")]
 
 
 def test_a_bundle_cannot_be_asked_for_another_step(run, tmp_path):

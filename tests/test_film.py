@@ -116,14 +116,14 @@ def test_a_film_has_its_length_and_shows_the_robot(run: Run, tmp_path: pathlib.P
 @draws
 def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> None:
     out = tmp_path / "deep" / "grid.gif"
-    progress: list[tuple[int, int]] = []
+    told: list[tuple[float | None, str]] = []
     tiles = tiles_of([run], (0, 12000), grid=True)
     config = FilmConfig(seconds=0.3, frames_per_second=10, width=96, height=64, dropout=1.0)
-    returns = film(tiles, config, out, pytest.fail, lambda *now: progress.append(now))
+    returns = film(tiles, config, out, pytest.fail, lambda *now: told.append(now))
     picture = Image.open(out)
     assert picture.size == (192, 64)
     assert picture.n_frames == 3
-    assert progress == [(1, 3), (2, 3), (3, 3)]
+    assert told == [(None, "loading"), (1 / 3, "picture 1 of 3"), (2 / 3, "picture 2 of 3"), (1.0, "picture 3 of 3")]
     assert len(returns) == 2
 
 
@@ -131,7 +131,7 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
 def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path) -> None:
     """The same policy twice is the same picture twice."""
     out = tmp_path / "twice.gif"
-    film(tiles_of([run], (0, 0), grid=True), FilmConfig(seconds=0.3, frames_per_second=10, width=96, height=64), out, pytest.fail, lambda *_: None)
+    film(tiles_of([run], (0, 0), grid=True), FilmConfig(seconds=0.3, frames_per_second=10, width=96, height=64), out, pytest.fail)
     picture = Image.open(out)
     picture.seek(2)
     pixels = np.asarray(picture.convert("RGB")).astype(int)
@@ -142,8 +142,9 @@ def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path)
 def test_a_film_that_fails_leaves_nothing(run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "film.gif"
 
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
+    def fail(share: float | None, what: str) -> None:
+        if share is not None:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         film(tiles_of([run], (), grid=False), FilmConfig(seconds=0.2, width=64, height=64), out, pytest.fail, fail)
@@ -170,4 +171,4 @@ def test_impossible_films_are_refused(changes: dict[str, float], message: str) -
 
 def test_a_film_of_an_unknown_kind_is_refused(run: Run, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ConfigError, match=r"ends in \.avi, but a film is one of \.mp4, \.gif"):
-        film(tiles_of([run], (), grid=False), FilmConfig(), tmp_path / "film.avi", pytest.fail, lambda *_: None)
+        film(tiles_of([run], (), grid=False), FilmConfig(), tmp_path / "film.avi", pytest.fail)

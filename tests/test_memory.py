@@ -72,14 +72,15 @@ def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
     arguments = ["memory", "LQR", "--steps", "32_000", "--seeds", "1", "--episodes", "4", "--frames", "2", "--sensors", "dropout=0.6"]
     assert main([*arguments, "--out", str(tmp_path), "--dry-run"]) == 0
     assert "LQR frame stack seed 0" in capsys.readouterr().out
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
     results = json.loads((tmp_path / "memory.json").read_text())["results"]
+    assert json.loads(captured.out)["results"] == results
     assert [result["variant"] for result in results] == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
     assert all(len(result["scores"]) == 1 for result in results)
     by = {result["variant"]: result["mean"] for result in results}
     expected = (by["recurrent"] - by["memoryless"]) / (by["oracle"] - by["memoryless"])
     assert results[2]["share"] == pytest.approx(expected)
-    assert "written: " in out
+    assert "written: " in captured.err
     assert main(["memory", "LQRR"]) == 1
     assert "Did you mean" in capsys.readouterr().err

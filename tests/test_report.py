@@ -96,8 +96,11 @@ def test_an_unfinished_run_is_drawn_but_not_scored(folder, capsys):
     collection = read_collection(folder)
     cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
     assert (len(cell.scores), cell.unfinished) == (3, 1)
-    assert main(["report", str(folder)]) == 0
-    assert "unfinished: CheetahRun gru seed 7 at 640,000 steps" in capsys.readouterr().out
+    assert main(["report", str(folder), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "unfinished: CheetahRun gru seed 7 at 640,000 steps" in captured.err
+    given, written = json.loads(captured.out), json.loads((folder / "report" / "summary.json").read_text())
+    assert given == written | {"written": str(folder / "report" / "index.html")}
     assert "One run has not used up the budget" in (folder / "report" / "index.html").read_text()
 
 

@@ -79,3 +79,16 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     assert f"left out: {broken}: " in capsys.readouterr().out
     assert main(["robustness", str(tmp_path / "nothing")]) == 1
     assert "no run directory" in capsys.readouterr().err
+
+
+def test_a_script_gets_one_document_and_progress_never_falls(runs, tmp_path, capsys):
+    assert main(["robustness", str(runs[0].path), "--dropouts", "0.25", "0.75", "--episodes", "2", "--out", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["runs"] == json.loads((tmp_path / "robustness.json").read_text())["runs"]
+    assert found["runs"][0]["values"] == [0.25, 0.75]
+    assert "at 0.75 blackout" in captured.err
+    told = []
+    # More than the 32 episodes of one round, at a seed that nobody has evaluated: two rounds for each of two values.
+    measure(runs[0], (0.25, 0.75), 33, 5, print, tell=lambda share, what: told.append((share, what)))
+    assert told == [(0.0, "0 of 33 episodes"), (0.25, "17 of 33 episodes"), (0.5, "0 of 33 episodes"), (0.75, "17 of 33 episodes")]

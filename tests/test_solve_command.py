@@ -35,6 +35,13 @@ def test_an_infeasible_horizon_fails_loudly_and_leaves_no_picture(tmp_path, caps
     assert not list(tmp_path.iterdir())
 
 
+def test_a_script_gets_the_solution_as_one_document(tmp_path, capsys):
+    assert main(["solve", "double-integrator-energy", "--horizon", "2", "--initial-state", "-2", "0", "--out", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["cost"] == pytest.approx(12.0 * 4.0 / 8.0)
+    assert captured.err.startswith("solving double-integrator-energy")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

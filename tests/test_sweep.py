@@ -332,6 +332,13 @@ def test_a_dry_run_lists_and_starts_nothing(spec_file, tmp_path, capsys):
     assert "2 runs (2 variants × 1 tasks × seeds)" in out
     assert "CartpoleSwingup nc-gru seed 0, 120,000 steps, waiting" in out
     assert not (tmp_path / "x").exists()
+    assert main(["sweep", str(spec_file), "--out", str(tmp_path / "x"), "--dry-run", "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["variant"], run["status"], run["env_steps"], run["total_steps"]) for run in runs] == [
+        ("gru", "waiting", 0, 120_000),
+        ("nc-gru", "waiting", 0, 120_000),
+    ]
+    assert not (tmp_path / "x").exists()
 
 
 def test_more_cores_than_there_are_and_an_address_without_ray_are_refused(tmp_path, capsys):

@@ -108,7 +108,7 @@ class Opened:
 
     def scene(self) -> np.ndarray:
         """The middle of the scene, beside the panels."""
-        shot = self.page.screenshot(clip={"x": 320, "y": 200, "width": 500, "height": 500})
+        shot = self.page.screenshot(clip={"x": 320, "y": 150, "width": 340, "height": 500})
         return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
 
     def wait(self, condition: str) -> None:
@@ -120,7 +120,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def opened(browser: Browser, address: str) -> Opened:
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page = browser.new_page(viewport={"width": 1000, "height": 760})
     page.set_default_timeout(PATIENCE)
     complaints: list[str] = []
 
@@ -205,8 +205,9 @@ def test_sensors_are_off_while_the_button_is_held(opened: Opened) -> None:
 
 
 def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:
-    box = opened.page.locator("xpath=//label[text()='NC-GRU']/following::input[1]")
-    box.click()
+    boxes = [box for box in opened.page.locator("input:not([type=hidden])").all() if box.input_value() == "newest"]
+    assert len(boxes) == 2
+    boxes[0].click()
     opened.page.get_by_role("option", name="4,000").click()
     opened.wait("text.includes('NC-GRU after 4,000 steps')")
 

@@ -5,6 +5,10 @@ class CostateError(Exception):
     """Base of every error that the command line prints without a traceback."""
 
 
+class UsageError(CostateError):
+    """A command line that cannot be read."""
+
+
 class ConfigError(CostateError, ValueError):
     """A setting that cannot work."""
 

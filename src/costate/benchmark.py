@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from costate._progress import Tell, nobody, within
 from costate._types import Array, Float, Key
 from costate.algorithms import algorithm_for
 from costate.config import PresetName, RunConfig, preset
@@ -31,6 +32,8 @@ from costate.startup import forget_uncacheable, prepare_jax
 
 # A product large enough for every core, small enough to be over in a tenth of a second.
 MATRIX_SIZE = 2048
+# About how much of the time has passed when the starts of processes are measured, and when all is compiled.
+STARTED, COMPILED = 0.3, 0.4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,21 +70,24 @@ class Benchmark:
         return self.end_to_end / self.limit
 
 
-def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool) -> Benchmark:
+def run_benchmark(
+    task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool, tell: Tell = nobody
+) -> Benchmark:
     """Measure training of ``seeds`` seeds together at the paper's configuration."""
     prepare_jax()
     config = preset(preset_name, task)
     numbers = tuple(range(seeds))
     layout = learner_layout(config, seeds, devices)
     # Processes of their own, before this one takes the cores.
-    cold, warm = measure_starts(task, preset_name) if starts else (None, None)
+    cold, warm = measure_starts(task, preset_name, within(tell, 0.0, STARTED)) if starts else (None, None)
+    tell(STARTED if starts else 0.0, "compiling")
     with contextlib.closing(make_env(task, config.rollout.environments, numbers, config.sensors)) as env:
         states = fresh_states(config, numbers)
         rollout_state = start_episodes(config, env, states)
         started = time.perf_counter()
         programs = compile_programs(config, env, states, rollout_state, layout)
         compiling = time.perf_counter() - started
-        seconds = measure_iterations(config, env, programs, programs.place(states), numbers, repeats)
+        seconds = measure_iterations(config, env, programs, programs.place(states), numbers, repeats, within(tell, COMPILED, 1.0))
     forget_uncacheable()
     steps = config.rollout.steps_per_iteration * seeds
     raw, collect, update, peak = (statistics.median(series) for series in seconds)
@@ -109,7 +115,7 @@ def run_benchmark(task: str, preset_name: PresetName, *, seeds: int, devices: in
 
 
 def measure_iterations(
-    config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int
+    config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int, tell: Tell = nobody
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
     engine = _engine_program(config, env, start_episodes(config, env, states).env_state, len(seeds))
@@ -122,7 +128,8 @@ def measure_iterations(
     _seconds(product, matrix, matrix)
     for _ in range(algorithm_for(config).warmup_iterations):
         states, _ = programs.update(states, programs.collect(states, start_episodes(config, env, states))[1])
-    for _ in range(repeats):
+    for number in range(repeats):
+        tell(number / repeats, f"repetition {number + 1} of {repeats}")
         started = time.perf_counter()
         rollout_state, experience = programs.collect(states, start_episodes(config, env, states))
         collects.append(time.perf_counter() - started)
@@ -153,12 +160,15 @@ def _seconds(program: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - started
 
 
-def measure_starts(task: str, preset_name: str) -> tuple[float, float]:
+def measure_starts(task: str, preset_name: str, tell: Tell = nobody) -> tuple[float, float]:
     """Seconds from the start of a process until its first iteration starts: with an empty compilation cache, and then with a full one."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"XDG_CACHE_HOME": folder}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-        cold, warm = (_start(task, preset_name, f"{folder}/run-{attempt}", environment) for attempt in ("cold", "warm"))
+        tell(0.0, "starting a process with an empty cache")
+        cold = _start(task, preset_name, f"{folder}/run-cold", environment)
+        tell(0.6, "starting a process with a full cache")
+        warm = _start(task, preset_name, f"{folder}/run-warm", environment)
     return cold, warm
 
 

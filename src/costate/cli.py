@@ -1,18 +1,29 @@
-"""The command line: ``costate COMMAND …``. A command is a file in ``commands/``, imported when it is asked for."""
+"""The command line: ``costate COMMAND …``. A command is a file in ``commands/``, imported when it is asked for.
+
+Exit codes: 0 done; 1 it could not be done, for a reason that is printed; 2 the command line cannot be read; 130 stopped by Ctrl-C; 141 the reader of
+the output went away.
+"""
 
 import importlib
 import importlib.metadata
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
-from costate._errors import ConfigError, CostateError
+from costate._errors import ConfigError, CostateError, UsageError
 from costate._registry import nearest
 from costate._task_files import load_task_files, without_task_files
 from costate.interrupts import INTERRUPTED
+from costate.usage import explained_usage
 
+FAILED, MISUSED = 1, 2
 # What a shell reports for a program whose reader went away.
 BROKEN_PIPE = 141
+# With any command, at any place: where an error came from.
+DEBUG_FLAG, DEBUG_VARIABLE = "--debug", "COSTATE_DEBUG"
+# Messages of compilers go on for pages.
+LONGEST_MESSAGE = 600
 
 COMMANDS = {
     "train": "Train a recurrent policy, or continue a run.",
@@ -28,20 +39,29 @@ COMMANDS = {
     "tasks": "List the tasks with their sizes and training budgets.",
     "solve": "Solve a problem of optimal control and draw its co-states.",
     "bench": "Measure the speed of training, and the limit of the machine.",
+    "completion": "Print a script with which a shell completes all of this.",
 }
+# What a newcomer can paste, in this order; those of commands that do not exist are left out.
+EXAMPLES = (
+    ("tasks", "costate tasks", "what can be trained on"),
+    ("train", "costate train CartpoleSwingup --steps 960_000", "train; Ctrl-C saves and stops"),
+    ("train", "costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "go on after that"),
+    ("evaluate", "costate evaluate runs/CartpoleSwingup/nc-gru/seed-0 --dropout 0.75", "blinder than in training"),
+    ("view", "costate view runs/CartpoleSwingup/nc-gru/seed-0", "watch it act"),
+    ("video", "costate video runs/CartpoleSwingup/nc-gru/seed-0", "and keep that as a film"),
+    ("report", "costate report runs", "figures and tables, one page"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG_FLAG in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
     try:
-        code = _dispatch(arguments)
+        code = _dispatch([argument for argument in arguments if argument != DEBUG_FLAG])
         # While a vanished reader can still be answered below; at exit Python would complain instead.
         sys.stdout.flush()
         return code
-    except CostateError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("stopped at once; the last checkpoint is kept", file=sys.stderr)
         return INTERRUPTED
@@ -49,10 +69,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`costate tasks | head`). Python must not try to flush what is left at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except Exception as error:
+        if debug:
+            traceback.print_exception(error)
+        print(f"error: {error if isinstance(error, CostateError) else _unexpected(error, debug)}", file=sys.stderr)
+        return MISUSED if isinstance(error, UsageError) else FAILED
+
+
+def _unexpected(error: Exception, debug: bool) -> str:
+    """A paragraph about what nobody has thought of."""
+    message = " ".join(str(error).split())
+    message = f"{message[:LONGEST_MESSAGE]} …" if len(message) > LONGEST_MESSAGE else message.rstrip(".")
+    advice = "the traceback above" if debug else f"the traceback, which the same command shows with {DEBUG_FLAG}"
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{what}. This was not foreseen, so it is a mistake in costate or in something that it uses. Report it with {advice}."
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
+    _without_colours_where_asked()
+    if not arguments:
+        print(_examples())
+        return 0
+    if arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0
     if arguments[0] == "--version":
@@ -62,16 +100,35 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
     rest = without_task_files(arguments[1:])
     load_task_files()
-    run: Callable[[list[str]], int] = importlib.import_module(f"costate.commands.{arguments[0]}").run
-    return run(rest)
+    command = importlib.import_module(f"costate.commands.{arguments[0]}")
+    run: Callable[[list[str]], int] = command.run
+    with explained_usage(arguments[0], run, getattr(command, "BESIDE", ([],))):
+        return run(rest)
+
+
+def _without_colours_where_asked() -> None:
+    """Everything but tyro knows NO_COLOR; it looks for this when it is imported."""
+    if os.environ.get("NO_COLOR"):
+        os.environ["PYTHON_TYRO_ANSI_CODES"] = "False"
+
+
+def _examples() -> str:
+    shown = [(example, what) for command, example, what in EXAMPLES if command in COMMANDS]
+    width = max(len(example) for example, _ in shown)
+    lines = ["Recurrent policies whose hidden state is trained to be the co-state of optimal control. For example:", ""]
+    lines += [f"  {example:{width}}  # {what}" for example, what in shown]
+    return "\n".join([*lines, "", "`costate --help` lists all commands, `costate COMMAND --help` explains one."])
 
 
 def _overview() -> str:
     lines = ["usage: costate COMMAND …", "", "Recurrent policies whose hidden state is trained to be the co-state of optimal control.", ""]
     lines += [f"  {name:10} {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        [*lines, "", "`costate COMMAND --help` explains a command.", "`--tasks FILE` with any command loads tasks of your own from a Python file."]
-    )
+    anywhere = [
+        "With any command, at any place:",
+        "  --tasks FILE  load tasks of your own from a Python file (or COSTATE_TASKS in the environment)",
+        "  --debug       show where an error came from (or COSTATE_DEBUG=1)",
+    ]
+    return "\n".join([*lines, "", *anywhere, "", "`costate COMMAND --help` explains a command."])
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 import abc
 import dataclasses
+import io
 import math
+import os
 import sys
 import time
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -108,7 +111,12 @@ class LiveReporter(AbstractReporter):
 
 
 def reporter_for_stdout() -> AbstractReporter:
-    return LiveReporter() if sys.stdout.isatty() else PlainReporter()
+    return LiveReporter() if can_redraw(sys.stdout) else PlainReporter()
+
+
+def can_redraw(stream: TextIO | io.TextIOBase) -> bool:
+    """Whether a line that was written can be written over: on a terminal that is not a dumb one."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def _columns(row: Row) -> tuple[tuple[str, str, str], ...]:

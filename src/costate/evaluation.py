@@ -15,6 +15,7 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._files import explained_errors, write_atomically
+from costate._progress import Tell, nobody
 from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
 from costate.config import check_seed
@@ -91,6 +92,7 @@ def evaluate(
     seed: int = 0,
     step: int | None = None,
     warn: Callable[[str], None] = warnings.warn,
+    tell: Tell = nobody,
 ) -> tuple[Evaluation, pathlib.Path]:
     """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
 
@@ -103,7 +105,7 @@ def evaluate(
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
     check_seed(seed)
     checkpoint, controller = load_controller(run, step, warn)
-    returns = play(run.config.task, controller, sensors, episodes, seed)
+    returns = play(run.config.task, controller, sensors, episodes, seed, tell)
     result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns), sensors.other_faults)
     return result, _write(run, result)
 
@@ -118,7 +120,7 @@ def evaluated_sensors(run: Run, sensors: SensorConfig | None, dropout: float | N
     return chosen
 
 
-def play(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int) -> Float[np.ndarray, " N"]:
+def play(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody) -> Float[np.ndarray, " N"]:
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
@@ -129,7 +131,8 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
     program = jax.jit(player)
     try:
         parts = []
-        for key in jax.random.split(jax.random.key(seed), rounds):
+        for number, key in enumerate(jax.random.split(jax.random.key(seed), rounds)):
+            tell(number / rounds, f"{min(number * batch, episodes)} of {episodes} episodes")
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
             parts.append(np.asarray(program(controller, env_state, timestep, key_steps)))
@@ -157,13 +160,18 @@ def first_returns(
     return total
 
 
-def _write(run: Run, result: Evaluation) -> pathlib.Path:
+def to_json(result: Evaluation) -> dict[str, Any]:
+    """What is written of an evaluation: its summary, and every return."""
     low, high = result.quartiles
     summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
     known = regret(result)
     if known is not None:
         summary |= {"optimum": known.optimum, "regret": known.share}
-    document = {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result), "written": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    return {"format": 1, "summary": summary, "evaluation": dataclasses.asdict(result)}
+
+
+def _write(run: Run, result: Evaluation) -> pathlib.Path:
+    document = to_json(result) | {"written": time.strftime("%Y-%m-%dT%H:%M:%S")}
     path = _file(run, result.env_steps, result.dropout, result.faults, len(result.returns), result.seed)
     with explained_errors(path):
         run.evaluations.mkdir(exist_ok=True)

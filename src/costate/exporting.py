@@ -13,6 +13,7 @@ import numpy as np
 
 from costate._errors import ConfigError, ExportError
 from costate._files import explained_errors, write_atomically
+from costate._progress import Tell, nobody
 from costate._registry import nearest
 from costate.config import config_hash, to_json
 from costate.controllers import PolicyController, SquashedController
@@ -93,12 +94,17 @@ def _normaliser(controller: PolicyController | SquashedController) -> dict[str, 
     return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
 
 
-def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: int | None = None) -> Exported:
+def export(
+    source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: int | None = None, tell: Tell = nobody
+) -> Exported:
     """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
+    tell(0.0, "reading the policy")
     policy = load_policy(source, step)
+    tell(0.3, f"making its {format} form")
     contents, runner = _form(policy, format)
+    tell(0.5, "comparing both over 1,000 random steps")
     parity = check_parity(policy, runner, format)
     where = out or _default_place(source, format)
     files = {where / name if len(contents) > 1 else where: content for name, content in contents.items()}
@@ -106,6 +112,7 @@ def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path 
         next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         write_atomically(path, content)
+    tell(0.8, "timing steps")
     return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))))
 
 

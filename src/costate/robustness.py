@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from costate._errors import ConfigError
+from costate._progress import Tell, among, nobody
 from costate._registry import nearest
 from costate.envs.sensors import PROBABILITIES, SensorConfig
 from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation
@@ -88,16 +89,18 @@ def measure(
     say: Callable[[str], None] = lambda text: None,
     parameter: str = "dropout",
     sensors: SensorConfig | None = None,
+    tell: Tell = nobody,
 ) -> Degradation:
     """Evaluate the newest checkpoint of a run at every value of a sensor setting; what has been evaluated before is read back.
 
     The other settings are those of training unless ``sensors`` are given.
     """
     results = []
-    for value in check_grid(values, parameter):
+    grid = check_grid(values, parameter)
+    for number, value in enumerate(grid):
         chosen = evaluated_sensors(run, _varied(sensors or run.config.sensors, parameter, value), None)
         known = find_evaluation(run, chosen, episodes, seed)
-        result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn)[0]
+        result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn, tell=among(tell, number, len(grid)))[0]
         say(f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}: {result.mean:.1f}{' (evaluated before)' if known else ''}")
         results.append(result)
     return Degradation(run, tuple(results), parameter)

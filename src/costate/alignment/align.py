@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from costate._errors import ConfigError
 from costate._files import explained_errors, write_atomically
+from costate._progress import Tell, nobody, within
 from costate.algorithms import algorithm_for
 from costate.alignment.comparison import compare
 from costate.alignment.figures import draw
@@ -21,9 +22,11 @@ from costate.true_costates import discount_of, true_costates
 
 # Added to the seed, so that none of these episodes was met in training or evaluation.
 SEED_OFFSET = 2_000_003
+# About how much of the time has passed when all is recorded, and when it is compared.
+RECORDED, COMPARED = 0.7, 0.85
 
 
-def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None]) -> Alignment:
+def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None], tell: Tell = nobody) -> Alignment:
     """Record, differentiate, compare."""
     prepare_jax()
     algorithm = algorithm_for(run.config)
@@ -32,6 +35,7 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
     controller, discount = algorithm.controller(state), discount_of(run)
     moments = []
     for number in range(settings.episodes):
+        tell(RECORDED * number / settings.episodes, f"recording and differentiating episode {number + 1} of {settings.episodes}")
         seed = settings.seed + SEED_OFFSET + number
         episode = record_episode(run.config.task, controller, seed=seed, dropout=sensors.dropout, steps=settings.steps + settings.horizon)
         if len(episode.rewards) <= settings.steps:
@@ -45,11 +49,14 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
             f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared, but at least "
             f"2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, or record more episodes with --episodes."
         )
+    tell(RECORDED, "comparing")
     comparison = compare(moments, settings.seed)
     knockout: dict[int, float] = {}
     if settings.knockout_episodes:
         say("playing with the memory erased")
-        knockout = returns_without_memory(run.config.task, controller, sensors, settings.knockout_episodes, settings.seed)
+        knockout = returns_without_memory(
+            run.config.task, controller, sensors, settings.knockout_episodes, settings.seed, within(tell, COMPARED, 1.0)
+        )
     return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, knockout.pop(NEVER, None), moments)
 
 

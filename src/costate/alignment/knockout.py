@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 
 from costate._errors import ConfigError
+from costate._progress import Tell, nobody
 from costate._types import Array, Float, Int
 from costate.controllers import AbstractController, Carry
 from costate.envs.base import AbstractActuators, TimeStep
@@ -56,7 +57,9 @@ def forgetful(controller: AbstractController, every: Sequence[int]) -> Forgetful
     return ForgetfulController(controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32))
 
 
-def returns_without_memory(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int) -> dict[int, float]:
+def returns_without_memory(
+    task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody
+) -> dict[int, float]:
     """Mean return by the period of erasing the core's state, ``NEVER`` included, each over at least ``episodes`` episodes.
 
     All periods are played side by side, so that there is one simulator to build and one program to compile.
@@ -64,5 +67,5 @@ def returns_without_memory(task: str, controller: AbstractController, sensors: S
     kinds = (*PERIODS, NEVER)
     copies = LARGEST_BATCH // len(kinds)
     rounds = -(-episodes // copies)
-    returns = play(task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed)
+    returns = play(task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed, tell)
     return dict(zip(kinds, returns.reshape(-1, len(kinds)).mean(axis=0).tolist(), strict=True))

@@ -7,6 +7,8 @@ from typing import Annotated
 import tyro
 
 from costate.alignment.result import AlignmentSettings
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 from costate.run_directory import open_run
 
 
@@ -16,24 +18,29 @@ class AlignArguments:
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
     settings: Annotated[AlignmentSettings, tyro.conf.arg(name="")] = AlignmentSettings()
 
 
 def run(arguments: list[str]) -> int:
     """Compare hidden states with true co-states."""
     from costate.alignment.align import align, write_alignment
-    from costate.alignment.result import table
+    from costate.alignment.result import table, to_json
 
     parsed = tyro.cli(AlignArguments, prog="costate align", args=arguments)
     trained = open_run(parsed.run)
     settings = parsed.settings
-    print(
-        f"{trained.config.task}: {settings.episodes} episodes of {settings.steps} moments, co-states over {settings.horizon} steps → "
-        f"{trained.path / 'alignment'}",
-        flush=True,
-    )
-    found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True))
-    files = write_alignment(trained, found)
-    print(table(found))
-    print(f"written: {', '.join(str(file) for file in files)}")
+    with document_on_stdout(parsed.json) as give:
+        print(
+            f"{trained.config.task}: {settings.episodes} episodes of {settings.steps} moments, co-states over {settings.horizon} steps → "
+            f"{trained.path / 'alignment'}",
+            flush=True,
+        )
+        with countdown() as tell:
+            found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True), tell)
+        files = write_alignment(trained, found)
+        print(table(found))
+        print(f"written: {', '.join(str(file) for file in files)}")
+        give(to_json(trained, found) | {"written": files})
     return 0

@@ -1,13 +1,14 @@
 """``costate bench``: how fast this machine trains, and how fast it could."""
 
 import dataclasses
-import json
 from typing import Annotated
 
 import tyro
 
 from costate._errors import ConfigError
 from costate.config import AlgorithmName, PresetName, check_preset, usual_preset
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 from costate.envs.tasks import TASKS
 
 
@@ -30,7 +31,7 @@ class BenchArguments:
     starts: bool = True
     """Whether to measure also how long a process takes to its first iteration, with an empty and with a full compilation cache."""
     json: bool = False
-    """Print the numbers as JSON instead of a table."""
+    """Print the numbers as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:
@@ -45,6 +46,11 @@ def run(arguments: list[str]) -> int:
     if parsed.algorithm is not None:
         check_preset(name, parsed.algorithm)
     TASKS[parsed.task]  # an unknown task is said before a minute has passed
-    result = run_benchmark(parsed.task, name, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts)
-    print(json.dumps(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction}, indent=1) if parsed.json else table(result))
+    with document_on_stdout(parsed.json) as give:
+        with countdown() as tell:
+            result = run_benchmark(
+                parsed.task, name, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts, tell=tell
+            )
+        print(table(result))
+        give(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction})
     return 0

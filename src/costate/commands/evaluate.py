@@ -8,7 +8,10 @@ from typing import Annotated
 import tyro
 
 from costate._errors import ConfigError
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 from costate.envs.sensors import SensorConfig
+from costate.evaluation import Evaluation, evaluate, regret, to_json
 from costate.run_directory import open_run
 
 
@@ -27,14 +30,14 @@ class EvaluateArguments:
     """Seed of episodes and sensor faults."""
     step: int | None = None
     """Training step of the checkpoint; None for the newest."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
     """What is not given is as it was in training."""
 
 
 def run(arguments: list[str]) -> int:
     """Play whole episodes with a trained policy."""
-    from costate.evaluation import evaluate, regret
-
     # Read twice: once for the run, and then with its sensors as what is meant where nothing is said.
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
     trained = open_run(parsed.run)
@@ -45,16 +48,24 @@ def run(arguments: list[str]) -> int:
             f"mask_input is {parsed.sensors.mask_input}, but the policy was trained with {trained.config.sensors.mask_input} and reads so many "
             f"numbers. Leave it out."
         )
-    print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
-    result, path = evaluate(
-        trained, sensors=parsed.sensors, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, warn=lambda text: print(f"warning: {text}")
-    )
+    with document_on_stdout(parsed.json) as give:
+        print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
+        with countdown() as tell:
+            result, path = evaluate(
+                trained, sensors=parsed.sensors, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, tell=tell,
+                warn=lambda text: print(f"warning: {text}"),
+            )  # fmt: skip
+        _summarise(result, parsed.sensors)
+        print(f"written: {path}")
+        give(to_json(result) | {"written": path})
+    return 0
+
+
+def _summarise(result: Evaluation, sensors: SensorConfig) -> None:
     low, high = result.quartiles
-    print(f"{result.task} at {parsed.sensors}, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
+    print(f"{result.task} at {sensors}, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
     print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
     known = regret(result)
     if known is not None:
         error = f" ± {known.standard_error:.1%}" if math.isfinite(known.standard_error) else ""
         print(f"optimum: {known.optimum:.1f} (known), regret {known.share:.1%}{error}")
-    print(f"written: {path}")
-    return 0

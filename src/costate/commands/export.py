@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 from costate.exporting import FormatName, export
 
 
@@ -24,6 +26,8 @@ class ExportArguments:
     """File to write, or with numpy the folder; None for RUN/export/…."""
     step: int | None = None
     """Training step of the checkpoint; None for the newest."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:
@@ -31,10 +35,15 @@ def run(arguments: list[str]) -> int:
     from costate.startup import keep_compiled_programs
 
     parsed = tyro.cli(ExportArguments, prog="costate export", args=arguments)
-    print(f"exporting {parsed.run} as {parsed.format}", flush=True)
-    keep_compiled_programs()
-    done = export(parsed.run, parsed.format, parsed.out, parsed.step)
-    print(f"parity: {done.parity}")
-    print(f"one step of one stream: {done.microseconds:.0f} µs (median)")
-    print(f"written: {', '.join(map(str, done.files))}")
+    with document_on_stdout(parsed.json) as give:
+        print(f"exporting {parsed.run} as {parsed.format}", flush=True)
+        keep_compiled_programs()
+        with countdown() as tell:
+            done = export(parsed.run, parsed.format, parsed.out, parsed.step, tell)
+        print(f"parity: {done.parity}")
+        print(f"one step of one stream: {done.microseconds:.0f} µs (median)")
+        print(f"written: {', '.join(map(str, done.files))}")
+        give(
+            {"format": 1, "form": parsed.format, "parity": dataclasses.asdict(done.parity), "microseconds": done.microseconds, "written": done.files}
+        )
     return 0

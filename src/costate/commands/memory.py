@@ -9,8 +9,9 @@ import tyro
 
 from costate._files import write_atomically
 from costate.commands.robustness import sensor_settings
-from costate.commands.sweep import SweepOptions, conduct
+from costate.commands.sweep import SweepOptions, conduct, standings_document
 from costate.config import AlgorithmName
+from costate.documents import document_on_stdout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,15 @@ def run(arguments: list[str]) -> int:
     sensors = sensor_settings(parsed.sensors)
     spec = memory_spec(parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes)
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
-    code = conduct(spec, folder, parsed.options)
-    if code == 0 and not parsed.options.dry_run:
+    with document_on_stdout(parsed.options.json) as give:
+        code = conduct(spec, folder, parsed.options)
+        if code != 0 or parsed.options.dry_run:
+            give(standings_document(spec, folder))
+            return code
         worths = worth_of(read_collection(folder))
-        write_atomically(folder / "memory.json", json.dumps({"format": 1, "results": to_json(worths)}, indent=1).encode())
+        document = {"format": 1, "results": to_json(worths)}
+        write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
         print(table(worths))
         print(f"written: {folder / 'memory.json'}")
+        give(document | {"written": folder / "memory.json"})
     return code

@@ -1,10 +1,14 @@
 """``costate report``: figures and tables of a folder of runs."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Annotated
 
 import tyro
+
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,18 +17,23 @@ class ReportArguments:
 
     folder: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="DIR")]
     """Folder of a sweep, or any folder with runs in it."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:
     """Draw the figures and tables of a folder of runs."""
-    from costate.experiments.report import write_report
+    from costate.experiments.report import SUMMARY, write_report
 
     parsed = tyro.cli(ReportArguments, prog="costate report", args=arguments)
-    page, collection = write_report(parsed.folder)
-    for name, reason in collection.broken:
-        print(f"not reported: {name}: {reason}")
-    unfinished = [entry for entry in collection.entries if not entry.finished]
-    for entry in unfinished:
-        print(f"unfinished: {entry.config.task} {entry.variant} seed {entry.config.seed} at {entry.env_steps:,} steps")
-    print(f"{len(collection.entries)} runs reported; written: {page}")
+    with document_on_stdout(parsed.json) as give:
+        with countdown() as tell:
+            page, collection = write_report(parsed.folder, tell)
+        for name, reason in collection.broken:
+            print(f"not reported: {name}: {reason}")
+        unfinished = [entry for entry in collection.entries if not entry.finished]
+        for entry in unfinished:
+            print(f"unfinished: {entry.config.task} {entry.variant} seed {entry.config.seed} at {entry.env_steps:,} steps")
+        print(f"{len(collection.entries)} runs reported; written: {page}")
+        give(json.loads((page.parent / SUMMARY).read_text()) | {"written": page})
     return 0

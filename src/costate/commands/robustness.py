@@ -11,8 +11,11 @@ import tyro
 
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
+from costate._progress import among
 from costate.config import variant_name, with_overrides
-from costate.robustness import GRID, Degradation, check_grid
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
+from costate.robustness import GRID, Degradation, check_grid, measure, table, to_json
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
 
@@ -39,42 +42,55 @@ class RobustnessArguments:
     """Seed of episodes and sensor faults; the same episodes for every run and value."""
     out: pathlib.Path | None = None
     """Folder for robustness.json and robustness.png; None for the run itself, or the current folder for several."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:
     """Evaluate runs over a grid of sensor faults."""
     from costate.curves import draw_degradation
-    from costate.robustness import measure, table, to_json
 
     parsed = tyro.cli(RobustnessArguments, prog="costate robustness", args=arguments)
     parameter, grid = _grid(parsed)
-    runs = find_runs(parsed.runs)
+    with document_on_stdout(parsed.json) as give:
+        runs = find_runs(parsed.runs)
+        where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
+        found = _measure_all(parsed, runs, parameter, grid, where)
+        with explained_errors(where):
+            where.mkdir(parents=True, exist_ok=True)
+        document = {"format": 2, "runs": to_json(found)}
+        write_atomically(where / "robustness.json", json.dumps(document, indent=1).encode())
+        labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
+        setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
+        picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
+        write_atomically(where / "robustness.png", picture)
+        print(table(found))
+        print(f"written: {where / 'robustness.json'}, {where / 'robustness.png'}")
+        give(document | {"written": [where / "robustness.json", where / "robustness.png"]})
+    return 0
+
+
+def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:
+    """All runs that can be evaluated; the others are named."""
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
-    where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
     print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} {what} × {parsed.episodes} episodes → {where}", flush=True)
 
     def say(text: str) -> None:
         print(text, flush=True)
 
     found: list[Degradation] = []
-    for one in runs:
-        try:
-            sensors = with_overrides(one.config, {"sensors": sensor_settings(parsed.sensors)}).sensors
-            found.append(measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, sensors))
-        except CheckpointError as error:
-            say(f"left out: {one.path}: {error}")
+    with countdown() as tell:
+        for number, one in enumerate(runs):
+            try:
+                sensors = with_overrides(one.config, {"sensors": sensor_settings(parsed.sensors)}).sensors
+                part = among(tell, number, len(runs))
+                degradation = measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, sensors, part)
+                found.append(degradation)
+            except CheckpointError as error:
+                say(f"left out: {one.path}: {error}")
     if not found:
         raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
-    with explained_errors(where):
-        where.mkdir(parents=True, exist_ok=True)
-    write_atomically(where / "robustness.json", json.dumps({"format": 2, "runs": to_json(found)}, indent=1).encode())
-    labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
-    setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
-    picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
-    write_atomically(where / "robustness.png", picture)
-    print(table(found))
-    print(f"written: {where / 'robustness.json'}, {where / 'robustness.png'}")
-    return 0
+    return found
 
 
 def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:

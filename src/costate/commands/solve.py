@@ -13,6 +13,8 @@ from costate._files import explained_errors, remove, write_atomically
 from costate.control.catalogue import PROBLEMS
 from costate.control.problem import ControlProblem
 from costate.control.solution import TOLERANCES, Solution
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 
 SOLUTION_FILE = "solution.json"
 PICTURE_FILE = "solution.png"
@@ -29,6 +31,8 @@ class SolveArguments:
     """Where to start; None for where the problem does."""
     out: pathlib.Path | None = None
     """Folder for solution.json and solution.png; None for solutions/PROBLEM."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:
@@ -41,21 +45,24 @@ def run(arguments: list[str]) -> int:
     problem = _changed(PROBLEMS[parsed.problem](), parsed)
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
-    print(f"solving {parsed.problem}: {problem.state_size} states, {problem.control_size} controls, {time} → {where}", flush=True)
-    keep_compiled_programs()
-    solution = solve(problem)
-    print(table(solution))
-    if not solution.converged:
-        # What an earlier call left there would pass for the answer to this one.
-        for name in (SOLUTION_FILE, PICTURE_FILE):
-            remove(where / name)
-        print(f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.", file=sys.stderr)
-        return 1
-    with explained_errors(where):
-        where.mkdir(parents=True, exist_ok=True)
-    write_atomically(where / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
-    write_atomically(where / PICTURE_FILE, draw_solution(solution))
-    print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
+    with document_on_stdout(parsed.json) as give:
+        print(f"solving {parsed.problem}: {problem.state_size} states, {problem.control_size} controls, {time} → {where}", flush=True)
+        keep_compiled_programs()
+        with countdown() as tell:
+            solution = solve(problem, tell)
+        print(table(solution))
+        give(to_json(solution))
+        if not solution.converged:
+            # What an earlier call left there would pass for the answer to this one.
+            for name in (SOLUTION_FILE, PICTURE_FILE):
+                remove(where / name)
+            print(f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.", file=sys.stderr)
+            return 1
+        with explained_errors(where):
+            where.mkdir(parents=True, exist_ok=True)
+        write_atomically(where / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
+        write_atomically(where / PICTURE_FILE, draw_solution(solution))
+        print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
     return 0
 
 

@@ -5,12 +5,13 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from costate._errors import ConfigError
 from costate._files import explained_errors
+from costate.documents import document_on_stdout
 from costate.experiments.schedule import AbstractBackend, run_jobs
 from costate.experiments.spec import SweepSpec, load_spec
 from costate.experiments.sweep import Status, jobs_left, locked, open_sweep, standing
@@ -39,6 +40,8 @@ class SweepOptions:
     """Try the runs again that have failed."""
     dry_run: bool = False
     """Only say what would be done."""
+    json: bool = False
+    """Print how every run stands as one JSON document at the end, and everything else to stderr."""
 
     def __post_init__(self) -> None:
         if self.address is not None and self.backend != "ray":
@@ -58,7 +61,11 @@ def run(arguments: list[str]) -> int:
     """Train variants × tasks × seeds."""
     parsed = tyro.cli(SweepArguments, prog="costate sweep", args=arguments)
     spec = load_spec(parsed.spec)
-    return conduct(spec, parsed.options.out or pathlib.Path("sweeps") / spec.name, parsed.options)
+    folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
+    with document_on_stdout(parsed.options.json) as give:
+        code = conduct(spec, folder, parsed.options)
+        give(standings_document(spec, folder))
+    return code
 
 
 def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
@@ -72,6 +79,20 @@ def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
         load_wandb()
     finished = _sweep(spec, folder, parsed)
     return _conclude(spec, folder, finished)
+
+
+def standings_document(spec: SweepSpec, folder: pathlib.Path) -> dict[str, Any]:
+    """How every run of a sweep stands, for scripts."""
+    runs = []
+    for planned in spec.runs:
+        found, config = standing(folder, spec, planned), planned.config
+        runs.append(
+            {
+                "folder": folder / planned.folder, "task": config.task, "variant": planned.variant, "seed": config.seed, "status": found.status.value,
+                "env_steps": found.env_steps, "total_steps": found.total_steps, "training_return": found.episode_return, "error": found.error,
+            }
+        )  # fmt: skip
+    return {"format": 1, "name": spec.name, "folder": folder, "runs": runs}
 
 
 def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> bool:

@@ -24,6 +24,8 @@ from costate.sac import SACConfig
 if TYPE_CHECKING:
     from costate.console import AbstractReporter
 
+# What brings settings of its own, for those who list all of them.
+BESIDE: tuple[list[str], ...] = ([], ["--algorithm", "sac"])
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 

@@ -2,10 +2,13 @@
 
 import dataclasses
 import pathlib
+import sys
 from typing import Annotated
 
 import tyro
 
+from costate.countdown import countdown
+from costate.documents import document_on_stdout
 from costate.run_directory import open_run
 
 
@@ -38,9 +41,12 @@ class Video:
     """Of one policy's picture, in pixels."""
     height: int = 360
     """Of one policy's picture, in pixels."""
+    json: bool = False
+    """Print one JSON document instead of lines."""
 
 
 def run(arguments: list[str]) -> int:
+    """Film trained policies, without a display."""
     options = tyro.cli(Video, prog="costate video", args=arguments)
     # Imported after --help was answered: it takes seconds.
     from costate.show.film import FilmConfig, film, tiles_of
@@ -50,8 +56,12 @@ def run(arguments: list[str]) -> int:
     tiles = tiles_of(runs, options.at, options.grid)
     kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"
     out = options.out or runs[0].path / "videos" / f"{runs[0].config.task_record.folder}_{kind}.mp4"
-    returns = film(tiles, config, out, lambda warning: print(f"warning: {warning}"), lambda done, total: None)
-    for tile, total in zip(tiles, returns, strict=True):
-        print(f"{tile.title}: return {total:.1f}")
-    print(f"film in {out}")
+    with document_on_stdout(options.json) as give:
+        with countdown() as tell:
+            returns = film(tiles, config, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell)
+        for tile, total in zip(tiles, returns, strict=True):
+            print(f"{tile.title}: return {total:.1f}")
+        print(f"film in {out}")
+        policies = [{"run": tile.run.path, "step": tile.step, "return": total} for tile, total in zip(tiles, returns, strict=True)]
+        give({"film": out, "policies": policies})
     return 0

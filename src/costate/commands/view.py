@@ -34,6 +34,7 @@ class View:
 
 
 def run(arguments: list[str]) -> int:
+    """Look at a trained policy in the browser, with its blackouts and co-states."""
     options = tyro.cli(View, prog="costate view", args=arguments)
     # Imported after --help was answered: it takes seconds.
     from costate.show.view import ViewConfig, view

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from costate._progress import Tell, nobody
 from costate._types import Float
 from costate.control.arcs import WholeArc
 from costate.control.boundary_value import Extremal, solve_arcs
@@ -38,18 +39,21 @@ MESH, LOOKS = 41, 1001
 REACHED = 1e-2
 
 
-def solve(problem: ControlProblem) -> Solution:
+def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
     """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
     with jax.enable_x64(True):
         double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem)
         laws = _smooth_versions(double)
+        tell(None, "looking for a guess by direct transcription")
         guess = transcribe(laws[0])
         reason = _infeasibility(double) if guess.miss > REACHED else ""
-        tried = []
+        tried: list[Solution] = []
+        tell(None, "solving the boundary-value problem")
         for solution in () if reason else _attempts(double, laws, guess):
             if solution.converged:
                 return solution
             tried.append(solution)
+            tell(None, f"not yet solved after {len(tried)} attempts")
         best = min([*tried, as_solution(_unsolved(double, guess))], key=_severity)
         return dataclasses.replace(best, message=best.message + reason)
 

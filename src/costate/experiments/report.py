@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from costate._files import explained_errors, write_atomically
+from costate._progress import Tell, nobody
 from costate.config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
@@ -22,7 +23,7 @@ from costate.experiments.tables import Cell, Measure, areas, cells, choose_measu
 from costate.pictures import as_png
 
 FOLDER = "report"
-PAGE = "index.html"
+PAGE, SUMMARY = "index.html", "summary.json"
 # Blackout of the paper's test without retraining.
 BEYOND = 0.75
 
@@ -42,19 +43,22 @@ class Section:
         return figures.to_svg(self.figure)
 
 
-def write_report(folder: pathlib.Path) -> tuple[pathlib.Path, Collection]:
+def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Path, Collection]:
     """Read the runs below ``folder`` and write the page; returns its path and what it was made of."""
+    tell(None, "reading the runs")
     collection = read_collection(folder)
     measure = choose_measure(collection)
+    tell(None, "computing intervals and figures")
     sections = make_sections(collection, measure)
     target = folder / FOLDER
     with explained_errors(target):
         target.mkdir(exist_ok=True)
-    for section in sections:
+    for number, section in enumerate(sections):
+        tell(number / len(sections), f"drawing {section.title}")
         if section.figure is not None:
             write_atomically(target / f"{section.name}.svg", section.svg.encode())
             write_atomically(target / f"{section.name}.png", as_png(section.figure))
-    write_atomically(target / "summary.json", json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
+    write_atomically(target / SUMMARY, json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
     return target / PAGE, collection
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from costate.console import duration
+from costate.console import can_redraw, duration
 from costate.experiments.sweep import Standing, Status
 
 STYLES = {Status.RUNNING: "cyan", Status.EVALUATING: "cyan", Status.FINISHED: "green", Status.FAILED: "red", Status.INTERRUPTED: "yellow"}
@@ -67,7 +67,7 @@ class PlainWatch(AbstractWatch):
 
 
 def watch_for_stdout() -> AbstractWatch:
-    return LiveWatch() if sys.stdout.isatty() else PlainWatch()
+    return LiveWatch() if can_redraw(sys.stdout) else PlainWatch()
 
 
 def render(standings: Sequence[Standing], room: int) -> Group:

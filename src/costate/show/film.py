@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, replace_atomically
+from costate._progress import Tell, nobody
 from costate._types import UInt8
 from costate.group import variant
 from costate.run_directory import Run
@@ -33,9 +34,6 @@ BORDER = 4
 LARGEST_SIDE = 4096
 # In a GIF, which can have 256 and is half as large with these.
 COLORS = 128
-
-Progress = Callable[[int, int], None]
-"""Told how many pictures are made, of how many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,22 +98,21 @@ def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(steps[place] for place in places)
 
 
-def film(
-    tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Callable[[str], None], progress: Callable[[int, int], None]
-) -> list[float]:
+def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Callable[[str], None], tell: Tell = nobody) -> list[float]:
     """Write the film to ``out``, whole or not at all; the returns at its end."""
     write = writer_for(out)
     prepare_jax()
     # Before anything is loaded: where nothing can draw, that is said at once.
     renderer = Renderer(config.width, config.height)
     try:
+        tell(None, "loading")
         players = [Player(tile.run, tile.step, warn, tile.title) for tile in tiles]
         trained = tiles[0].run.config.sensors
         probability = trained.dropout if config.dropout is None else config.dropout
         burst = trained.burst_length if config.burst_length is None else config.burst_length
         performance = Performance(players, Blackouts(probability, burst), config.seed)
         try:
-            frames = _frames(performance, renderer, config, progress)
+            frames = _frames(performance, renderer, config, tell)
             with explained_errors(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
             replace_atomically(out, lambda temporary: write(temporary, frames, config.frames_per_second))
@@ -126,9 +123,7 @@ def film(
         renderer.close()
 
 
-def _frames(
-    performance: Performance, renderer: Renderer, config: FilmConfig, progress: Callable[[int, int], None]
-) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
+def _frames(performance: Performance, renderer: Renderer, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
     """Pictures at the film's rate, each at the control step that its time has come to."""
     count = max(1, round(config.seconds * config.frames_per_second))
     made = 0
@@ -140,7 +135,7 @@ def _frames(
             annotated(renderer.draw(player.robot.model, player.robot.data), player.title, list(history))
             for player, history in zip(performance.players, performance.histories, strict=True)
         ]
-        progress(number + 1, count)
+        tell((number + 1) / count, f"picture {number + 1} of {count}")
         yield side_by_side(tiles)
 
 

@@ -1,0 +1,76 @@
+"""``costate completion``: a script with which a shell completes commands, settings, tasks and runs."""
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any
+
+import tyro
+
+from costate import commands
+from costate.control.catalogue import PROBLEMS
+from costate.envs.tasks import TASKS
+from costate.experiments.spec import preset_names
+from costate.help_text import Setting, settings_of
+from costate.shells import Command, Flag, Grammar, ShellName, Values, script
+
+ANYWHERE = (
+    Flag("--tasks", "Load tasks of your own from a Python file.", Values(paths=True)),
+    Flag("--debug", "Show where an error came from.", None),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompletionArguments:
+    """Print a script with which a shell completes commands, settings, tasks and runs.
+
+    For example, in ~/.bashrc: eval "$(costate completion bash)"
+
+    With --tasks FILE, the tasks of that file are completed too.
+    """
+
+    shell: tyro.conf.Positional[ShellName]
+    """Shell that reads the script."""
+
+
+def run(arguments: list[str]) -> int:
+    """Print a script with which a shell completes all of this."""
+    parsed = tyro.cli(CompletionArguments, prog="costate completion", args=arguments)
+    print(script(parsed.shell, grammar()), end="")
+    return 0
+
+
+def grammar() -> Grammar:
+    """All commands with their settings, as their help shows them."""
+    return {info.name: _command(info.name) for info in pkgutil.iter_modules(commands.__path__)}
+
+
+def _command(name: str) -> Command:
+    module: Any = importlib.import_module(f"{commands.__name__}.{name}")
+    ways: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
+    settings = [setting for beside in ways for setting in settings_of(module.run, beside)]
+    # Backwards, so that what comes first stays.
+    flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
+    positional = next((setting for setting in settings if not setting.names), None)
+    # The docstring of `run` is the sentence of the overview.
+    return Command(str(module.run.__doc__), (*reversed(flags.values()), *ANYWHERE), Values() if positional is None else _values(positional))
+
+
+def _flag(name: str, setting: Setting) -> Flag:
+    return Flag(name, setting.description.partition(" (default:")[0], _values(setting) if setting.value else None)
+
+
+def _values(setting: Setting) -> Values:
+    if setting.choices:
+        return Values(setting.choices)
+    match setting.value.rstrip("…"):
+        case "TASK":
+            return Values(tuple(task.name for task in TASKS))
+        case "PROBLEM":
+            return Values(PROBLEMS.names())
+        case "SPEC":
+            return Values(preset_names(), paths=True)
+        case "RUN" | "DIR":
+            return Values(paths=True)
+        case other:
+            return Values(paths="PATH" in other)

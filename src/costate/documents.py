@@ -1,0 +1,37 @@
+"""One JSON document on stdout for scripts, where ``--json`` asks for it, and everything that is meant for people on stderr."""
+
+import contextlib
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Give = Callable[[Mapping[str, Any]], None]
+
+
+@contextlib.contextmanager
+def document_on_stdout(wanted: bool) -> Iterator[Give]:
+    """While open, and if it is wanted, whatever is printed goes to stderr, but for the document that is given."""
+    if not wanted:
+        yield lambda document: None
+        return
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        yield lambda document: print(as_json(document), file=stdout)
+
+
+def as_json(document: Mapping[str, Any]) -> str:
+    """JSON that every parser reads, which knows neither NaN nor infinity: these become null."""
+    return json.dumps(_plain(document), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, pathlib.Path) else value

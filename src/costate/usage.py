@@ -1,0 +1,81 @@
+"""What is wrong with a command line, as one paragraph. The parser draws boxes instead; it tells beforehand what it would draw."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from costate._errors import CostateError, UsageError
+from costate._registry import nearest
+from costate.help_text import Run, settings_of
+
+
+@contextlib.contextmanager
+def explained_usage(command: str, run: Run, beside: Sequence[list[str]]) -> Iterator[None]:
+    """While open, what tyro refuses is raised as a :class:`UsageError`; what our own configs refuse, as the error that they raised.
+
+    ``beside`` are arguments with which the command has other settings.
+    """
+    import tyro
+
+    # Of all that tyro has, this is not promised to stay. Without it, its boxes are shown instead of our paragraphs.
+    hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
+    try:
+        with contextlib.nullcontext() if hook is None else hook(lambda event: _refuse(command, run, beside, event)):
+            yield
+    except SystemExit as ending:
+        own = _own_error(ending)
+        if own is not None:
+            raise own from None
+        raise
+
+
+def _refuse(command: str, run: Run, beside: Sequence[list[str]], event: Any) -> None:
+    # An error of ours inside of tyro's: a config that was read well but cannot work.
+    own = _own_error(sys.exception())
+    if own is not None:
+        raise own
+    raise UsageError(f"{_explanation(run, beside, event)} `costate {command} --help` shows all settings.")
+
+
+def _own_error(error: BaseException | None) -> CostateError | None:
+    while error is not None and not isinstance(error, CostateError):
+        error = error.__context__
+    return error
+
+
+def _explanation(run: Run, beside: Sequence[list[str]], event: Any) -> str:
+    match type(event).__name__:
+        case "UnrecognizedArgs":
+            return _unknown(run, beside, event.tokens)
+        case "InvalidChoice":
+            return f"{_shown(event.argument)} is {event.value!r}. {nearest(event.value, tuple(event.choices))}"
+        case "MissingArgs":
+            return f"{', '.join(_shown(each.arg) for each in event.missing_arguments)} must be given."
+        case "BadValue":
+            return f"{_shown(event.argument)} was given without its value."
+        case "InstantiationFailure":
+            name = "A value" if event.argument is None else _shown(event.argument)
+            return f"{name} cannot be read: {str(event.message).rstrip('.')}."
+        case other:
+            return f"The command line cannot be read ({other})."
+
+
+def _shown(argument: Any) -> str:
+    """An argument as the help shows it: by its flag, or by what stands for it."""
+    return str(argument.lowered.metavar if argument.is_positional() else argument.display_name())
+
+
+def _unknown(run: Run, beside: Sequence[list[str]], tokens: list[str]) -> str:
+    """The first token that no setting takes; a value behind a misspelt flag is left over as well."""
+    flags = [token.partition("=")[0] for token in tokens if token.startswith("--")]
+    if not flags:
+        return f"Nothing is known to do with {', '.join(map(repr, tokens))}. Perhaps the flag before it is missing."
+    known = {name: arguments for arguments in beside for setting in settings_of(run, arguments) for name in setting.names}
+    if flags[0] in known:
+        where = (
+            f"a setting only with {' '.join(known[flags[0]])}" if known[flags[0]] else "no setting of the learner, core or readout that was chosen"
+        )
+        return f"{flags[0]} is {where}."
+    hint = nearest(flags[0], tuple(known)).partition("Known:")[0].strip()
+    return f"There is no setting {flags[0]}. {hint}".strip()
