@@ -69,6 +69,8 @@ def test_a_run_directory_describes_itself(whole, small_config):
         "metrics.jsonl",
         "checkpoints",
         "learning_curve.png",
+        "milestones",
+        "run.lock",
     }
     assert list(run.path.glob("events.out.tfevents.*"))
     assert run.learning_curve.read_bytes().startswith(b"\x89PNG")

@@ -38,6 +38,7 @@ COMMANDS = {
     "report": "Draw the figures and tables of a folder of runs, as one page.",
     "tasks": "List the tasks with their sizes and training budgets.",
     "solve": "Solve a problem of optimal control and draw its co-states.",
+    "verify": "Do the first iterations of a run again, and compare every number.",
     "bench": "Measure the speed of training, and the limit of the machine.",
     "completion": "Print a script with which a shell completes all of this.",
 }

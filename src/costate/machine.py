@@ -10,6 +10,9 @@ import jax
 
 PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", "safetensors")
 
+# Settings of JAX that change what a program computes.
+DECIDE_ARITHMETIC = ("jax_enable_x64", "jax_default_matmul_precision", "jax_disable_most_optimizations", "jax_threefry_partitionable")
+
 
 def describe_machine() -> dict[str, Any]:
     return {
@@ -20,7 +23,12 @@ def describe_machine() -> dict[str, Any]:
         "cpu_features": _cpu_field("flags").split(),
         "cores": os.cpu_count(),
         "devices": [str(device) for device in jax.devices()],
+        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | {name: _plain(jax.config.read(name)) for name in DECIDE_ARITHMETIC},
     }
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def available_memory() -> int:

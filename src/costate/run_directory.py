@@ -1,15 +1,21 @@
 """A run on disk: one self-describing folder with its config, metrics, checkpoints, evaluations and pictures."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
-from typing import Any
+import socket
+import time
+from collections.abc import Iterator
+from typing import IO, Any
 
 from costate._errors import RunDirectoryError
-from costate._files import explained_errors, remove, write_atomically
+from costate._files import explained_errors, remove, try_lock, write_atomically
 from costate.config import RunConfig, config_hash, from_json, to_json
 
 CONFIG_FILE = "config.json"
+LOCK_FILE = "run.lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,41 @@ def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *
     write_atomically(path / "machine.json", json.dumps(machine, indent=1).encode())
     write_atomically(path / CONFIG_FILE, json.dumps(document, indent=1).encode())
     return Run(path, config)
+
+
+@contextlib.contextmanager
+def held(*paths: pathlib.Path) -> Iterator[None]:
+    """While open, no other process can train in these folders; those that are no run yet are left alone.
+
+    The lock is the operating system's and goes with the process that holds it, however that ends, so a lock that nobody holds is no obstacle.
+    """
+    with contextlib.ExitStack() as stack:
+        for path in paths:
+            if (path / CONFIG_FILE).is_file():
+                stack.callback(_locked(path).close)
+        yield
+
+
+def _locked(path: pathlib.Path) -> IO[str]:
+    lock = try_lock(path / LOCK_FILE)
+    if lock is None:
+        raise RunDirectoryError(
+            f"{path} is being trained by another process{_holder(path / LOCK_FILE)}. Wait until it is done, stop it, or choose another folder "
+            f"with --out."
+        )
+    # For people only: what counts is the lock itself.
+    lock.truncate(0)
+    lock.write(json.dumps({"process": os.getpid(), "machine": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
+    lock.flush()
+    return lock
+
+
+def _holder(path: pathlib.Path) -> str:
+    try:
+        noted = json.loads(path.read_text())
+        return f" ({noted['process']} on {noted['machine']}, since {noted['since']})"
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
 
 
 def open_run(path: pathlib.Path) -> Run:

@@ -17,7 +17,8 @@ from costate._errors import ConfigError, DivergedError
 from costate._types import Array, Bool
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import RolloutState, State
-from costate.checkpoint import Checkpoint, folders
+from costate.checkpoint import Checkpoint
+from costate.checkpoint import folders as checkpoint_folders
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
 from costate.envs.base import AbstractEnv
@@ -27,7 +28,7 @@ from costate.interrupts import StopRequest, stop_requests
 from costate.machine import available_memory, describe_machine
 from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
-from costate.run_directory import Run, check_free, create_run, open_run
+from costate.run_directory import Run, check_free, create_run, held, open_run
 from costate.sharding import Layout
 from costate.startup import forget_uncacheable, prepare_jax
 from costate.wandb_log import WandbLog, load_wandb
@@ -83,15 +84,20 @@ def train_together(
     layout = learner_layout(configs[0], len(configs), devices)
     check_memory(configs[0], layout, len(configs))
     machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
-    for out in outs:
-        check_free(pathlib.Path(out), overwrite=overwrite)
-    runs = tuple(create_run(pathlib.Path(out), config, machine, overwrite=overwrite) for config, out in zip(configs, outs, strict=True))
-    group = Group(runs, layout, wandb)
-    reporter = reporter or SilentReporter()
-    reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
-    if algorithm_for(group.config).replay_bytes:
-        reporter.say(_remembers(group.config, layout, len(runs)))
-    with _building(group) as env:
+    folders = [pathlib.Path(out) for out in outs]
+    for folder in folders:
+        check_free(folder, overwrite=overwrite)
+    with contextlib.ExitStack() as stack:
+        # A run that is replaced must not be one that somebody else is training; then its own lock is of the new one.
+        with held(*folders):
+            runs = tuple(create_run(folder, config, machine, overwrite=overwrite) for config, folder in zip(configs, folders, strict=True))
+            stack.enter_context(held(*folders))
+        group = Group(runs, layout, wandb)
+        reporter = reporter or SilentReporter()
+        reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
+        if algorithm_for(group.config).replay_bytes:
+            reporter.say(_remembers(group.config, layout, len(runs)))
+        env = stack.enter_context(_building(group))
         states = fresh_states(group.config, group.seeds)
         starts = save_group(group, first_checkpoints(runs), 0, np.zeros(len(runs) * group.config.rollout.environments, int), states)
         return _train_from(group, env.result(), starts, states, reporter)
@@ -114,13 +120,14 @@ def resume_together(
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
     check_memory(runs[0].config, layout, len(runs))
-    starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
-    group = Group(runs, layout, wandb)
-    reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
-    if algorithm_for(group.config).replay_bytes:
-        reporter.say(_remembers(group.config, layout, len(runs)))
-    with _building(group) as env:
-        return _train_from(group, env.result(), starts, states, reporter)
+    with held(*(run.path for run in runs)):
+        starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
+        group = Group(runs, layout, wandb)
+        reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
+        if algorithm_for(group.config).replay_bytes:
+            reporter.say(_remembers(group.config, layout, len(runs)))
+        with _building(group) as env:
+            return _train_from(group, env.result(), starts, states, reporter)
 
 
 def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
@@ -349,7 +356,7 @@ def _stop_if_diverged(group: Group, before: _Position, rows: Sequence[Row]) -> N
     others = f" Seeds {', '.join(map(str, healthy))} are well and can be resumed one by one." if healthy else ""
     raise DivergedError(
         f"Training{which} diverged in iteration {rows[0]['iteration']:.0f}: {', '.join(names)} not finite. The last good checkpoint is "
-        f"{folders(run.checkpoints)[-1]}.{others} Lower --learning-rate or --max-gradient-norm and start again."
+        f"{checkpoint_folders(run.checkpoints)[-1]}.{others} Lower --learning-rate or --max-gradient-norm and start again."
     )
 
 

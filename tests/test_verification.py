@@ -1,0 +1,72 @@
+"""`costate verify`: a run's first iterations once more, and what is said where they differ."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import pytest
+
+from costate import cli
+from costate._errors import ConfigError, RunDirectoryError
+from costate.config import RunConfig
+from costate.machine import describe_machine
+from costate.run_directory import Run, create_run
+from costate.training import train_together
+from costate.verification import Difference, Verification, compare, machine_changes, verify
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, small_config: RunConfig) -> list[Run]:
+    """Two seeds, trained together."""
+    folder = tmp_path_factory.mktemp("verified")
+    configs = [dataclasses.replace(small_config, seed=seed) for seed in (3, 4)]
+    return [outcome.run for outcome in train_together(configs, [folder / "seed-3", folder / "seed-4"])]
+
+
+def test_a_run_is_the_same_again_and_one_altered_number_is_found(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(runs[1].path), "--iterations", "2"]) == 0
+    assert "the same, bit for bit: " in capsys.readouterr().out
+    # The smallest change of one number of the log.
+    rows = runs[1].read_metrics()
+    true = rows[1]["losses/policy"]
+    rows[1]["losses/policy"] = math.nextafter(true, math.inf)
+    runs[1].metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert cli.main(["verify", str(runs[1].path), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["same"] is False
+    assert document["differences"] == [{"iteration": 2, "metric": "losses/policy", "logged": rows[1]["losses/policy"], "again": true}]
+
+
+def test_nothing_to_compare_with_is_an_error(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    empty = create_run(tmp_path / "run", small_config, {}, overwrite=False)
+    with pytest.raises(RunDirectoryError, match="has logged no iteration yet"):
+        verify(empty)
+    with pytest.raises(ConfigError, match="iterations is 0"):
+        verify(empty, iterations=0)
+
+
+def test_clocks_are_left_out_and_missing_numbers_count() -> None:
+    logged = [{"iteration": 1, "a": 1.0, "b": math.nan, "time/update": 3.0, "training/sps": 5.0}]
+    again = [{"iteration": 1, "a": 1.0, "b": math.nan, "time/update": 4.0, "training/sps": 6.0}]
+    assert compare(logged, again) == (3, ())
+    numbers, differences = compare(logged, [{"iteration": 1, "a": 2.0, "time/update": 4.0}])
+    assert numbers == 3
+    assert [difference.metric for difference in differences] == ["a", "b"]
+
+
+def test_the_largest_difference_is_relative() -> None:
+    result = Verification(1, 2, (Difference(1, "a", 100.0, 101.0), Difference(1, "b", 1e-6, 2e-6)), ())
+    assert result.largest == pytest.approx(0.5)
+    assert Verification(1, 1, (Difference(1, "a", 1.0, math.nan),), ()).largest == math.inf
+    assert Verification(1, 1, (), ()).same
+
+
+def test_another_machine_is_told_by_what_decides_about_arithmetic() -> None:
+    now = describe_machine()
+    assert machine_changes(now, now) == ()
+    assert machine_changes({}, now) == ()
+    then = now | {"versions": now["versions"] | {"jax": "0.1"}, "cpu_features": ["avx512f"], "cores": 96, "platform": "elsewhere"}
+    first, second = machine_changes(then, now)
+    assert first == f"jax was 0.1 and is {now['versions']['jax']}"
+    assert second.startswith("the processor lacks avx512f and has ")
