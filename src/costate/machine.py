@@ -23,7 +23,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu_features": _cpu_field("flags").split(),
         "cores": os.cpu_count(),
         "devices": [str(device) for device in jax.devices()],
-        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | {name: _plain(jax.config.read(name)) for name in DECIDE_ARITHMETIC},
+        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
     }
 
 
