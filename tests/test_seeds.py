@@ -189,12 +189,12 @@ def test_only_seeds_may_differ(tmp_path, small_config, change, message):
 
 
 def test_if_one_seed_diverges_the_others_are_saved(tmp_path, small_config, monkeypatch):
-    import costate.training as training
+    import costate.divergence as divergence
 
-    honest = training._not_finite
+    honest = divergence._not_finite
     # A loss of seed 1 that is not finite in iteration 2; the numbers themselves stay healthy, so that saving is what is tested.
     calls = iter([[], [], [], ["losses/total"]])
-    monkeypatch.setattr(training, "_not_finite", lambda row: next(calls, honest(row)))
+    monkeypatch.setattr(divergence, "_not_finite", lambda row: next(calls, honest(row)))
     config = dataclasses.replace(small_config, checkpoint_every=100)
     with pytest.raises(DivergedError, match=r"of seed 1 diverged in iteration 2: losses/total .* Seeds 0 are well"):
         train_together(seeds_of(config, (0, 1)), [tmp_path / "seed-0", tmp_path / "seed-1"])

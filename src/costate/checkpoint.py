@@ -46,6 +46,8 @@ class Checkpoint:
     """Episodes started so far in each environment, which is what a simulator that cannot be rewound needs to be brought back."""
     replay: tuple[Chunk, ...] = ()
     """Files with the experience that the learner remembers."""
+    slowdowns: int = 0
+    """How many times the learning rate was halved because training diverged after this point."""
 
 
 def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Replay | None = None) -> Checkpoint:
@@ -141,7 +143,7 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
 
 def _checkpoint_of(record: dict[str, Any]) -> Checkpoint:
     chunks = tuple(Chunk(**chunk) for chunk in record.get("replay", ()))
-    return Checkpoint(record["iteration"], record["env_steps"], record["config"], tuple(record["restarts"]), chunks)
+    return Checkpoint(record["iteration"], record["env_steps"], record["config"], tuple(record["restarts"]), chunks, record.get("slowdowns", 0))
 
 
 def load_latest(
@@ -208,7 +210,7 @@ def _read_record(path: pathlib.Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
         raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
-    # Checkpoints of versions without a replay do not mention it.
-    if record.pop("format", None) != FORMAT or record.keys() | {"replay"} != known:
+    # Checkpoints of versions without a replay, or without slowing down, do not mention it.
+    if record.pop("format", None) != FORMAT or record.keys() | {"replay", "slowdowns"} != known:
         raise CheckpointError(f"{path} was written by another version of costate, in a form that this one does not read.")
     return record

@@ -45,6 +45,8 @@ class RunConfig:
     algorithm: AlgorithmName = "ppo"
     """Learner: proximal policy optimisation as in the paper, or recurrent soft actor-critic."""
     sac: SACConfig = SACConfig()
+    diverged: Literal["stop", "slow-down"] = "stop"
+    """What to do when a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
@@ -123,6 +125,12 @@ class RunConfig:
     def final_steps(self) -> int:
         """Environment steps after the last of them."""
         return self.iterations * self.rollout.steps_per_iteration
+
+    def slowed(self, times: int) -> "RunConfig":
+        """The same with a learning rate that was halved so many times."""
+        if self.algorithm == "sac":
+            return dataclasses.replace(self, sac=dataclasses.replace(self.sac, learning_rate=self.sac.learning_rate * 0.5**times))
+        return dataclasses.replace(self, ppo=dataclasses.replace(self.ppo, learning_rate=self.ppo.learning_rate * 0.5**times))
 
     @property
     def cycle(self) -> int:

@@ -71,7 +71,7 @@ def save_group(
     for run, old, state, own in zip(group.runs, before, split_seeds(states, len(group.runs)), counts, strict=True):
         if seeds is not None and run.config.seed not in seeds:
             continue
-        checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay)
+        checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns)
         try:
             saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
             if is_milestone(old.iteration, iteration, run.config.iterations):

@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
 import statistics
@@ -18,9 +19,9 @@ from costate._types import Array, Bool
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import RolloutState, State
 from costate.checkpoint import Checkpoint
-from costate.checkpoint import folders as checkpoint_folders
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
+from costate.divergence import check_experience, diverged_runs, divergence, slow_down
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.group import Group, describe, first_checkpoints, load_group, save_group
@@ -97,10 +98,7 @@ def train_together(
         reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
         if algorithm_for(group.config).replay_bytes:
             reporter.say(_remembers(group.config, layout, len(runs)))
-        env = stack.enter_context(_building(group))
-        states = fresh_states(group.config, group.seeds)
-        starts = save_group(group, first_checkpoints(runs), 0, np.zeros(len(runs) * group.config.rollout.environments, int), states)
-        return _train_from(group, env.result(), starts, states, reporter)
+        return _until_sound(group, lambda: _begin(group, reporter), reporter)
 
 
 def resume(path: str | pathlib.Path, *, devices: int | None = None, wandb: str | None = None, reporter: AbstractReporter | None = None) -> Outcome:
@@ -120,14 +118,38 @@ def resume_together(
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
     check_memory(runs[0].config, layout, len(runs))
+    group = Group(runs, layout, wandb)
     with held(*(run.path for run in runs)):
-        starts, states = load_group(runs, lambda warning: reporter.say(f"warning: {warning}"))
-        group = Group(runs, layout, wandb)
-        reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}, resumed at step {starts[0].env_steps:,}")
-        if algorithm_for(group.config).replay_bytes:
-            reporter.say(_remembers(group.config, layout, len(runs)))
-        with _building(group) as env:
-            return _train_from(group, env.result(), starts, states, reporter)
+        return _until_sound(group, lambda: _continue(group, reporter), reporter)
+
+
+def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
+    """Train from the start."""
+    with _building(group) as env:
+        states = fresh_states(group.config, group.seeds)
+        starts = save_group(group, first_checkpoints(group.runs), 0, np.zeros(len(group.runs) * group.config.rollout.environments, int), states)
+        return _train_from(group, env.result(), starts, states, reporter)
+
+
+def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
+    """Train from the newest checkpoints."""
+    starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
+    reporter.say(f"{describe(group.config, group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
+    if algorithm_for(group.config).replay_bytes:
+        reporter.say(_remembers(group.config, group.layout, len(group.runs)))
+    with _building(group) as env:
+        return _train_from(group, env.result(), starts, states, reporter)
+
+
+def _until_sound(group: Group, attempt: Callable[[], list[Outcome]], reporter: AbstractReporter) -> list[Outcome]:
+    """Go back and on, more slowly, for as long as training diverges and a run may do that."""
+    while True:
+        try:
+            return attempt()
+        except DivergedError as error:
+            if not slow_down(group, reporter.say, error):
+                raise
+            attempt = functools.partial(_continue, group, reporter)
 
 
 def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
@@ -259,12 +281,12 @@ def _iterate(
         if programs is None:
             assert position.rollout_state is not None, "a run starts between cycles"
             started = time.perf_counter()
-            programs = compile_programs(config, env, position.states, position.rollout_state, group.layout)
+            programs = compile_programs(config.slowed(position.saved[0].slowdowns), env, position.states, position.rollout_state, group.layout)
             forget_uncacheable()
             position = dataclasses.replace(position, states=programs.place(position.states))
             reporter.say(_compiled(group.layout, time.perf_counter() - started))
         before = position
-        position, rows = _advance(config, programs, position)
+        position, rows = _advance(group, programs, position)
         _stop_if_diverged(group, before, rows)
         rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
@@ -296,11 +318,13 @@ def _compiled(layout: Layout, seconds: float) -> str:
     return f"compiled in {seconds:.1f} s; the learner runs on {where}"
 
 
-def _advance(config: RunConfig, programs: Programs, position: _Position) -> tuple[_Position, list[Row]]:
+def _advance(group: Group, programs: Programs, position: _Position) -> tuple[_Position, list[Row]]:
     """One iteration: collect, update, and what there is to log for each seed."""
     assert position.rollout_state is not None, "a run starts between cycles"
+    config = group.config
     started = time.perf_counter()
     rollout_state, experience = programs.collect(position.states, position.rollout_state)
+    check_experience(group, position.iteration + 1, experience.rows[0])
     collected = time.perf_counter()
     states, metrics = programs.update(position.states, experience)
     values = {name: np.asarray(value) for name, value in metrics.items()}
@@ -344,21 +368,11 @@ def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, 
 
 def _stop_if_diverged(group: Group, before: _Position, rows: Sequence[Row]) -> None:
     """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
-    broken = {run: names for run, row in zip(group.runs, rows, strict=True) if (names := _not_finite(row))}
+    broken = diverged_runs(group, rows)
     if not broken:
         return
     healthy = [run.config.seed for run in group.runs if run not in broken]
     if healthy and before.iteration % group.config.cycle == 0:
         # The starts of this iteration's episodes were counted already.
         _save(group, dataclasses.replace(before, restarts=before.restarts - 1), healthy)
-    run, names = next(iter(broken.items()))
-    which = f" of seed {run.config.seed}" if len(rows) > 1 else ""
-    others = f" Seeds {', '.join(map(str, healthy))} are well and can be resumed one by one." if healthy else ""
-    raise DivergedError(
-        f"Training{which} diverged in iteration {rows[0]['iteration']:.0f}: {', '.join(names)} not finite. The last good checkpoint is "
-        f"{checkpoint_folders(run.checkpoints)[-1]}.{others} Lower --learning-rate or --max-gradient-norm and start again."
-    )
-
-
-def _not_finite(row: Row) -> list[str]:
-    return [name for name, value in row.items() if name.startswith("losses/") and not math.isfinite(value)]
+    raise divergence(group, broken, before.iteration + 1)

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import tyro
 
@@ -66,6 +66,8 @@ class CommonArguments:
     """Port of --live, or the first free one after it."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
+    diverged: Literal["stop", "slow-down"] = "stop"
+    """When a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
     policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
@@ -173,6 +175,7 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         seed=config.seed,
         steps=config.steps,
         checkpoint_every=config.checkpoint_every,
+        diverged=config.diverged,
         sensors=config.sensors,
         policy=config.policy,
         rollout=config.rollout,
@@ -189,6 +192,7 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
         seed=arguments.seed,
         steps=arguments.steps,
         checkpoint_every=arguments.checkpoint_every,
+        diverged=arguments.diverged,
         policy=arguments.policy,
         sensors=arguments.sensors,
         rollout=arguments.rollout,

@@ -1,0 +1,131 @@
+"""Numbers that are none: from the environment or from the learner, each stopped with its cause, and the way back with a smaller learning rate."""
+
+import dataclasses
+import pathlib
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cut_off import Breaker, numbers
+
+from costate._errors import DivergedError, SimulationError
+from costate.checkpoint import folders
+from costate.config import RunConfig
+from costate.divergence import MOST_SLOWDOWNS
+from costate.envs.tasks import TASKS
+from costate.run_directory import open_run
+from costate.soundness import first_fault, is_sound
+from costate.trained import load_state
+from costate.training import resume, train
+
+
+def rows(**faults: tuple[tuple[int, int, int], float]) -> SimpleNamespace:
+    """Two seeds, four steps, three environments, with a number of some kind at some place."""
+    arrays = {"observation": np.zeros((2, 4, 3, 2)), "action": np.zeros((2, 4, 3, 1)), "reward": np.zeros((2, 4, 3))}
+    for name, (place, value) in faults.items():
+        arrays[name][place] = value
+    return SimpleNamespace(**arrays)
+
+
+def test_the_first_fault_is_found_with_its_cause() -> None:
+    assert first_fault(rows()) is None
+    late = rows(reward=((1, 3, 2), np.inf))
+    assert str(first_fault(late)) == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
+    assert first_fault(late).seed == 1
+    # In the same step an observation comes before the control, and the control before its reward.
+    both = rows(observation=((0, 2, 1), np.nan), action=((0, 2, 1), np.nan), reward=((0, 2, 1), np.nan))
+    assert str(first_fault(both)) == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
+    policy = rows(observation=((0, 3, 1), np.nan), action=((1, 2, 0), -np.inf), reward=((0, 2, 1), np.nan))
+    assert str(first_fault(policy)) == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
+    clean = rows()
+    assert is_sound(jnp.asarray(clean.observation), jnp.asarray(clean.reward))
+    for name, place in (("observation", (1, 3, 2, 1)), ("reward", (0, 0, 0))):
+        broken = rows()
+        getattr(broken, name)[place] = value
+        assert not is_sound(jnp.asarray(broken.observation), jnp.asarray(broken.reward))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Breaking(type(TASKS["CartpoleSwingup"])):  # type: ignore[misc]
+    """A cart-pole whose reward is lost at some step of its life."""
+
+    def build(self, batch_size, seeds):
+        env = super().build(batch_size, seeds)
+        step = env.step
+
+        def broken(state, action, key):
+            state, timestep = step(state, action, key)
+            lost = LOST["now"] & (jnp.arange(batch_size) == 2)
+            return state, dataclasses.replace(timestep, reward=jnp.where(lost, jnp.nan, timestep.reward))
+
+        env.step = broken
+        return env
+
+
+LOST = {"now": False}
+
+
+def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+    task = TASKS["CartpoleSwingup"]
+    broken = Breaking(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
+    run = train(dataclasses.replace(small_config, steps=8000), tmp_path / "run").run
+    before = numbers(run)
+    monkeypatch.setattr(type(TASKS), "__getitem__", lambda self, name: broken)
+    monkeypatch.setitem(LOST, "now", True)
+    other = dataclasses.replace(small_config, steps=8000)
+    with pytest.raises(SimulationError) as caught:
+        train(other, tmp_path / "broken")
+    said = str(caught.value)
+    assert "In iteration 1 of" in said
+    assert "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the rollout)" in said
+    assert "last good checkpoint is" in said
+    assert "step_000000000000" in said
+    # Mended, it goes on as if nothing had been.
+    monkeypatch.setitem(LOST, "now", False)
+    resume(tmp_path / "broken")
+    assert numbers(open_run(tmp_path / "broken")) == before
+
+
+def wild(config: RunConfig) -> RunConfig:
+    return dataclasses.replace(config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30))
+
+
+def test_a_run_slows_down_by_itself_and_finishes(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+    """The second halving is enough here, because it is made to be."""
+    slowed = RunConfig.slowed
+
+    def tamed(config: RunConfig, times: int) -> RunConfig:
+        return slowed(config, times) if times < 2 else dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, learning_rate=1e-4))
+
+    monkeypatch.setattr(RunConfig, "slowed", tamed)
+    listener = Breaker()
+    run = train(wild(small_config), tmp_path / "run", reporter=listener).run
+    assert [text for text in listener.said if text.startswith("back to step")] == [
+        "back to step 0, with the learning rate times 0.5", "back to step 0, with the learning rate times 0.25",
+    ]  # fmt: skip
+    assert sum("diverged in iteration" in text for text in listener.said) == 2
+    checkpoint, _ = load_state(run, None, pytest.fail)
+    assert (checkpoint.iteration, checkpoint.slowdowns) == (3, 2)
+    assert [row["iteration"] for row in run.read_metrics()] == [1, 2, 3]
+    assert all(np.isfinite(row["losses/total"]) for row in run.read_metrics())
+
+
+def test_a_run_that_nothing_helps_stops(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    listener = Breaker()
+    with pytest.raises(DivergedError, match="not finite"):
+        train(wild(small_config), tmp_path / "run", reporter=listener)
+    assert sum(text.startswith("back to step") for text in listener.said) == MOST_SLOWDOWNS
+    assert "halved 4 times already" in listener.said[-1]
+    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
+
+
+def test_halving() -> None:
+    config = RunConfig(task="CartpoleSwingup")
+    assert config.slowed(0) == config
+    assert config.slowed(3).ppo.learning_rate == pytest.approx(2.5e-4 / 8)
+    assert RunConfig(task="CartpoleSwingup", algorithm="sac").slowed(1).sac.learning_rate == pytest.approx(5e-4)
