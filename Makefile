@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: demo test test-slow bench lint format clean
+.PHONY: demo test test-slow faults bench lint format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -24,6 +24,9 @@ test: $(VENV)/installed lint
 
 test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow
+
+faults: $(VENV)/installed
+	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/test_faults.py tests/test_run_lock.py tests/test_divergence.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pytest benchmarks/test_learner.py -s --benchmark-disable-gc --benchmark-columns=min,median,rounds

@@ -219,9 +219,9 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
     (group,) = jobs_left(tmp_path, spec, 2)
     advance = training._advance
 
-    def sick(config, programs, position):
-        position, rows = advance(config, programs, position)
-        return position, [row | {"losses/value": float("nan")} if row_is_of_seed_1(rows, i, config) else row for i, row in enumerate(rows)]
+    def sick(group, programs, position):
+        position, rows = advance(group, programs, position)
+        return position, [row | {"losses/value": float("nan")} if row_is_of_seed_1(rows, i, group.config) else row for i, row in enumerate(rows)]
 
     def row_is_of_seed_1(rows, index, config):
         return rows[0]["iteration"] == 2 and (index if len(rows) == 2 else config.seed) == 1

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded, read_json
 from costate._errors import CheckpointError, ConfigError
 from costate._files import remove, replace_atomically, write_through
 from costate.config import RunConfig, differing_fields, from_json, to_json
@@ -93,7 +94,7 @@ def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, n
 
 def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
     """What the checkpoints that are kept need of the replay."""
-    return [chunk for folder in folders(directory) for chunk in _checkpoint_of(_read_record(folder / RECORD_FILE)).replay]
+    return [chunk for folder in folders(directory) for chunk in _checkpoint_of(_read_record(folder / RECORD_FILE), folder / RECORD_FILE).replay]
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -118,9 +119,10 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
     What the learner remembers is read only where it is asked for, by a ``replay`` of the right shape.
     """
     record = _read_record(folder / RECORD_FILE)
+    checkpoint = _checkpoint_of(record, folder / RECORD_FILE)
     try:
         # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
-        written = to_json(from_json(record["config"]))
+        written = to_json(from_json(checkpoint.config))
     except ConfigError as error:
         raise CheckpointError(f"{folder} cannot be used with this version of costate: {error}") from error
     changed = differing_fields(written, to_json(config))
@@ -129,21 +131,32 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
             f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "
             "or start a new run with --out."
         )
-    try:
-        content = (folder / STATE_FILE).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{folder / STATE_FILE} cannot be read: {error.strerror}.") from error
+    content = read_bounded(folder / STATE_FILE, _bytes_of(template) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
         raise CheckpointError(f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded.")
-    state = from_tensors(template, safetensors.numpy.load(content), folder / STATE_FILE)
-    checkpoint = _checkpoint_of(record)
+    state = from_tensors(template, parse_tensors(content, folder / STATE_FILE), folder / STATE_FILE)
     remembered = None if replay is None else load_rows(folder.parent / REPLAY_FOLDER, checkpoint.replay, replay)
     return checkpoint, state, remembered
 
 
-def _checkpoint_of(record: dict[str, Any]) -> Checkpoint:
-    chunks = tuple(Chunk(**chunk) for chunk in record.get("replay", ()))
-    return Checkpoint(record["iteration"], record["env_steps"], record["config"], tuple(record["restarts"]), chunks, record.get("slowdowns", 0))
+def _bytes_of(template: Any) -> int:
+    """What the arrays of a state take, random keys as their raw words."""
+    raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(template)]
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in raw)
+
+
+def _checkpoint_of(record: dict[str, Any], path: pathlib.Path) -> Checkpoint:
+    """A record whose digest is right, which anybody can make, but whose fields may be anything."""
+    try:
+        chunks = tuple(Chunk(**chunk) for chunk in record.get("replay", ()))
+        counts = {name: record.get(name, 0) for name in ("iteration", "env_steps", "slowdowns")}
+        restarts = tuple(record["restarts"])
+    except (TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} was altered: {error}.") from error
+    numbers = [*counts.values(), *restarts]
+    if not isinstance(record["config"], dict) or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+        raise CheckpointError(f"{path} was altered: its counts should be whole numbers, and its config an object.")
+    return Checkpoint(counts["iteration"], counts["env_steps"], record["config"], restarts, chunks, counts["slowdowns"])
 
 
 def load_latest(
@@ -201,12 +214,7 @@ def _digest(record: dict[str, Any]) -> str:
 
 
 def _read_record(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text())
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is truncated or was altered: it is not JSON.") from error
+    record = read_json(path)
     if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
         raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}

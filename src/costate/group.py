@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from costate._errors import CheckpointError
+from costate._errors import CheckpointError, StorageError
 from costate._files import remove
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
@@ -14,7 +14,7 @@ from costate.config import RunConfig, to_json
 from costate.cores import CORES
 from costate.curves import draw_learning_curve
 from costate.programs import join_seeds, split_seeds, state_template
-from costate.run_directory import Run
+from costate.run_directory import CONFIG_FILE, Run
 from costate.sharding import Layout
 
 # Into how many parts the milestones divide a run.
@@ -72,6 +72,9 @@ def save_group(
         if seeds is not None and run.config.seed not in seeds:
             continue
         checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns)
+        if not (run.path / CONFIG_FILE).is_file():
+            # Writing would make a new folder that looks like a run and is none.
+            raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
         try:
             saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
             if is_milestone(old.iteration, iteration, run.config.iterations):

@@ -6,6 +6,7 @@ Writing the whole ring with every checkpoint would cost as much as the rest of a
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,9 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded
 from costate._errors import CheckpointError
 from costate._files import explained_errors, remove, write_atomically
 from costate.replay import Replay, ReplayRows
+
+FILE = re.compile(r"rows_\d{12}_\d{12}\.safetensors")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +62,22 @@ def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay
     capacity = template.capacity
     written = chunks[-1].stop if chunks else 0
     for chunk in chunks:
+        _check(chunk, capacity)
         tensors = _read(directory / chunk.file, chunk, rings)
         remembered = np.arange(max(chunk.start, written - capacity), chunk.stop)
         for name, ring in rings.items():
             ring[remembered % capacity] = tensors[name][remembered - chunk.start]
     rows = ReplayRows(**{name: jnp.asarray(ring) for name, ring in rings.items()})
     return Replay(rows, jax.device_put(np.int32(written)))
+
+
+def _check(chunk: Chunk, capacity: int) -> None:
+    """A record may name anything: a file elsewhere, or more rows than there can be."""
+    whole = type(chunk.start) is int and type(chunk.stop) is int
+    if not (isinstance(chunk.file, str) and FILE.fullmatch(chunk.file) and whole and 0 <= chunk.start < chunk.stop <= chunk.start + capacity):
+        raise CheckpointError(
+            f"The replay of this checkpoint names {chunk.file!r} with rows {chunk.start} to {chunk.stop}, which cannot be. It was altered."
+        )
 
 
 def _fields(replay: Replay) -> dict[str, Any]:
@@ -73,13 +87,11 @@ def _fields(replay: Replay) -> dict[str, Any]:
 
 
 def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}.") from error
+    rows = chunk.stop - chunk.start
+    content = read_bounded(file, sum(rows * ring[0].nbytes for ring in rings.values()) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != chunk.sha256:
         raise CheckpointError(f"{file} is truncated or was altered: its digest is not the one that was recorded.")
-    tensors = safetensors.numpy.load(content)
+    tensors = parse_tensors(content, file)
     for name, ring in rings.items():
         wanted = (chunk.stop - chunk.start, *ring.shape[1:])
         if name not in tensors or tensors[name].shape != wanted or tensors[name].dtype != ring.dtype:

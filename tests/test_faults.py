@@ -1,0 +1,312 @@
+"""The fault campaign: what really happens to runs, done to them on purpose. A short version of it every day; all of it with `make faults`.
+
+Each test counts what it did and prints that; docs/reliability.md has the counts of the full campaign.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from cut_off import Breaker, numbers
+
+from costate._errors import BundleError, CheckpointError, ConfigError, CostateError, StorageError
+from costate.checkpoint import _digest, folders
+from costate.config import RunConfig
+from costate.deploy.bundle import read
+from costate.run_directory import open_run
+from costate.trained import load_state
+from costate.training import resume, train
+
+FULL = os.environ.get("COSTATE_FAULTS") == "full"
+KILLS = 50 if FULL else 2
+MUTANTS = 2000 if FULL else 160
+FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "format_1"
+
+
+def count(what: str) -> None:
+    """Shown by `make faults`."""
+    print(f"\nfaults: {what}")
+
+
+# Trains or resumes a run of six short iterations with a checkpoint after each, and kills itself at a given moment: so many seconds after the first
+# iteration was compiled, or at the so manyth time that something is put on the disk.
+VICTIM = """
+import os, pathlib, signal, sys, threading, time
+out, config, moment, writes = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+from costate import _files
+from costate.config import from_json
+from costate.console import SilentReporter
+from costate.training import resume, train
+import json
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if writes >= 0:
+    real, left = os.fsync, [writes]
+    def fsync(descriptor):
+        if left[0] == 0:
+            die()
+        left[0] -= 1
+        real(descriptor)
+    os.fsync = fsync
+
+class Clock(SilentReporter):
+    def say(self, text):
+        if text.startswith("compiled") and moment >= 0:
+            threading.Timer(moment, die).start()
+
+if (out / "config.json").is_file() and any((out / "checkpoints").glob("step_*")):
+    resume(out, reporter=Clock())
+else:
+    train(from_json(json.loads(config)), out, overwrite=True, reporter=Clock())
+"""
+
+
+def tiny(config: RunConfig) -> RunConfig:
+    return dataclasses.replace(config, steps=6 * 4 * 1000, checkpoint_every=1)
+
+
+def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    """Kill −9, a random number of milliseconds after training began or in the middle of a write, again and again until a run gets through."""
+    from costate.config import to_json
+
+    undisturbed = numbers(train(tiny(small_config), tmp_path / "undisturbed").run)
+    chance = random.Random(0)
+    kills = runs = 0
+    while kills < KILLS:
+        out = tmp_path / f"run-{runs}"
+        while True:
+            # A fair share of the moments are in the middle of writing a checkpoint, which is a small part of the time.
+            writing = chance.random() < 0.4 and kills < KILLS
+            moment = chance.uniform(0.0, 0.5) if not writing and kills < KILLS else -1.0
+            writes = chance.randrange(25) if writing else -1
+            document = json.dumps(to_json(tiny(small_config)))
+            process = subprocess.run([sys.executable, "-c", VICTIM, str(out), document, str(moment), str(writes)], capture_output=True, text=True)
+            if process.returncode == 0:
+                break
+            assert process.returncode == -signal.SIGKILL, process.stderr
+            kills += 1
+        assert numbers(open_run(out)) == undisturbed
+        runs += 1
+    count(f"{kills} kills of {runs} runs, each of which then ended with the same numbers, bit for bit")
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """A flipped bit, a cut end, an overwritten stretch, or something inserted."""
+    changed, place = bytearray(content), int(rng.integers(len(content)))
+    match int(rng.integers(4)):
+        case 0:
+            changed[place] ^= 1 << int(rng.integers(8))
+        case 1:
+            del changed[place:]
+        case 2:
+            stretch = rng.integers(0, 256, int(rng.integers(1, 40)), np.uint8).tobytes()
+            changed[place : place + len(stretch)] = stretch
+        case _:
+            changed[place:place] = rng.integers(0, 256, int(rng.integers(1, 40)), np.uint8).tobytes()
+    return bytes(changed)
+
+
+def reseal(folder: pathlib.Path) -> None:
+    """Make the digests of a checkpoint right again, as somebody would who means harm."""
+    path = folder / "checkpoint.json"
+    record = json.loads(path.read_text())
+    record["sha256"] = hashlib.sha256((folder / "state.safetensors").read_bytes()).hexdigest()
+    record.pop("digest", None)
+    path.write_text(json.dumps(record | {"digest": _digest(record)}))
+
+
+def test_mutated_checkpoints_and_bundles_are_refused_with_a_reason(tmp_path: pathlib.Path) -> None:
+    rng, refused, harmless = np.random.default_rng(0), 0, 0
+    for number in range(MUTANTS):
+        name = ("ppo", "sac")[number % 2]
+        kind = ("state.safetensors", "checkpoint.json", "policy.costate", "resealed state")[number // 2 % 4]
+        if kind == "policy.costate":
+            content = (FIXTURES / name / kind).read_bytes()
+            (tmp_path / kind).write_bytes(broken := mutated(content, rng))
+            if broken != content:
+                with pytest.raises(BundleError):
+                    read(tmp_path / kind)
+                refused += 1
+            continue
+        shutil.copytree(FIXTURES / name, tmp_path / "run")
+        run = open_run(tmp_path / "run")
+        folder = folders(run.checkpoints)[-1]
+        for other in folders(run.checkpoints)[:-1]:
+            shutil.rmtree(other)
+        file = folder / ("state.safetensors" if kind == "resealed state" else kind)
+        content = file.read_bytes()
+        file.write_bytes(mutated(content, rng))
+        if kind == "resealed state":
+            reseal(folder)
+        try:
+            load_state(run, None, lambda _: None)
+        except (CheckpointError, ConfigError):
+            refused += 1
+        else:
+            # A number that was changed and sealed anew is a checkpoint like any other, of another policy; nothing else gets through.
+            assert kind == "resealed state" or file.read_bytes() == content, f"{kind} of {name}, number {number}"
+            harmless += 1
+        shutil.rmtree(tmp_path / "run")
+    count(f"{refused} of {MUTANTS} mutated files refused, {harmless} were whole checkpoints of other numbers (sealed anew) or not changed")
+    assert refused > 0.8 * MUTANTS
+
+
+def sparse(path: pathlib.Path, size: int, start: bytes = b"") -> None:
+    """A file that claims to be large."""
+    with open(path, "wb") as file:
+        file.write(start)
+        file.truncate(size)
+
+
+HOSTILE = {
+    "a header of exabytes": lambda path: path.write_bytes((2**60).to_bytes(8, "little") + b"{}"),
+    "a file of a terabyte": lambda path: sparse(path, 2**40),
+    "arrays of exabytes": lambda path: path.write_bytes(_header({"x": {"dtype": "F32", "shape": [2**30, 2**30], "data_offsets": [0, 4 * 2**60]}})),
+    "places that overlap": lambda path: path.write_bytes(_header({"x": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}) + b"\0" * 8),
+    "an unknown type": lambda path: path.write_bytes(_header({"x": {"dtype": "PICKLE", "shape": [1], "data_offsets": [0, 4]}}) + b"\0" * 4),
+    "a type that NumPy lacks": lambda path: path.write_bytes(_header({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}) + b"\0" * 4),
+    "other arrays": lambda path: path.write_bytes(safetensors.numpy.save({"x": np.zeros(3)})),
+    "a pickle": lambda path: path.write_bytes(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94."),
+    "nothing": lambda path: path.write_bytes(b""),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+def _header(tensors: dict[str, object]) -> bytes:
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_states_cost_neither_memory_nor_the_process(what: str, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    for folder in folders(run.checkpoints):
+        HOSTILE[what](folder / "state.safetensors")
+        if (folder / "state.safetensors").is_file() and (folder / "state.safetensors").stat().st_size < 2**20:
+            reseal(folder)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(CheckpointError, match=r"state\.safetensors"):
+        load_state(run, None, lambda _: None)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+    assert time.monotonic() - started < 20.0
+
+
+RECORDS = {
+    "a path out of the run": {"replay": [{"file": "../../../../etc/passwd", "start": 0, "stop": 1, "sha256": "0"}]},
+    "rows without end": {"replay": [{"file": "rows_000000000000_000000000200.safetensors", "start": 0, "stop": 2**60, "sha256": "0"}]},
+    "rows that are words": {"replay": [{"file": "rows_000000000000_000000000200.safetensors", "start": "0", "stop": "1", "sha256": "0"}]},
+    "an unknown field of a chunk": {"replay": [{"run": "me"}]},
+    "a negative iteration": {"iteration": -1},
+    "an iteration that is a word": {"iteration": "__import__('os')"},
+    "restarts that are no list": {"restarts": 5},
+    "restarts without end": {"restarts": [10**30]},
+    "a config that is a list": {"config": []},
+}
+
+
+@pytest.mark.parametrize("what", RECORDS)
+def test_hostile_records_are_refused(what: str, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "sac", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    for folder in folders(run.checkpoints):
+        record = json.loads((folder / "checkpoint.json").read_text()) | RECORDS[what]
+        (folder / "checkpoint.json").write_text(json.dumps(record))
+        reseal(folder)
+    with pytest.raises(CostateError):
+        resume(run.path)
+
+
+def test_a_record_of_brackets_is_refused(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    for folder in folders(run.checkpoints):
+        (folder / "checkpoint.json").write_text("[" * 200_000)
+    with pytest.raises(CheckpointError, match="not JSON"):
+        load_state(run, None, lambda _: None)
+
+
+def test_swapped_files_are_noticed(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    first, *_, last = folders(run.checkpoints)
+    shutil.copy(first / "state.safetensors", last / "state.safetensors")
+    warnings: list[str] = []
+    checkpoint, _ = load_state(run, None, warnings.append)
+    assert checkpoint.env_steps == 4000
+    assert "its digest is not the one that was recorded" in warnings[0]
+
+
+def test_a_deleted_directory_is_an_error_and_not_a_new_one(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    class Cleaner(Breaker):
+        def progress(self, progression) -> None:
+            if progression.row["iteration"] == 1:
+                shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(StorageError, match="was deleted or replaced while it was trained"):
+        train(small_config, tmp_path / "run", reporter=Cleaner())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(small_config: RunConfig, tmp_path: pathlib.Path, fault: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    checkpoints = disk / "run" / "checkpoints"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+
+    class Filler(Breaker):
+        def progress(self, progression) -> None:
+            if progression.row["iteration"] == 2 and fault == "full":
+                with open(disk / "ballast", "wb", buffering=0) as file:
+                    while True:
+                        try:
+                            file.write(bytes(4096))
+                        except OSError:
+                            break
+            elif progression.row["iteration"] == 2:
+                subprocess.run(["mount", "--bind", checkpoints, checkpoints], check=True)
+                subprocess.run(["mount", "-o", "remount,bind,ro", checkpoints], check=True)
+
+    try:
+        message = "No space left on device" if fault == "full" else "Read-only file system"
+        with pytest.raises(StorageError, match=message):
+            train(small_config, disk / "run", reporter=Filler())
+        if fault == "full":
+            (disk / "ballast").unlink()
+        else:
+            subprocess.run(["umount", checkpoints], check=True)
+        checkpoint, _ = load_state(open_run(disk / "run"), None, pytest.fail)
+        assert checkpoint.iteration == 1
+        resume(disk / "run")
+        assert numbers(open_run(disk / "run")) == numbers(train(small_config, tmp_path / "undisturbed").run)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_clock_that_jumps_does_no_harm(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour forwards, then back to before everything began, as when a machine wakes up or asks for the time."""
+    real, jumps = time.time, iter([3600.0, -1e9, 7200.0])
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps, -1e6))
+    run = train(small_config, tmp_path / "run").run
+    monkeypatch.undo()
+    assert numbers(run) == numbers(train(small_config, tmp_path / "undisturbed").run)
+    elapsed = [row["time/elapsed"] for row in run.read_metrics()]
+    assert elapsed == sorted(elapsed)
