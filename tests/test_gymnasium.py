@@ -167,6 +167,21 @@ def test_seeds_together_see_what_each_sees_alone():
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda leaf, n=n: leaf[n], steps), alone)
 
 
+def test_counting_steps_goes_round_and_a_state_cannot_be_stepped_from_twice(monkeypatch):
+    expected = rolled(counters(), ROWS)
+    # The eight steps pass the end of the count twice.
+    monkeypatch.setattr(host, "COUNTED", 3)
+    env = counters()
+    jax.tree.map(np.testing.assert_array_equal, rolled(env, ROWS), expected)
+    state, _ = env.reset(jax.random.key(0))
+    action = jnp.zeros((2, env.action_size))
+    env.step(state, action, jax.random.key(0))
+    env.check()
+    env.step(state, action, jax.random.key(0))
+    with pytest.raises(SimulationError, match="asked for step 0 when it stood at 1: a state was stepped from twice"):
+        env.check()
+
+
 def test_where_the_rollout_is_not_on_a_cpu_an_ordered_callback_does_the_same(monkeypatch):
     expected = rolled(counters(), ROWS)
 

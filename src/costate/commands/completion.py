@@ -47,7 +47,8 @@ def grammar() -> Grammar:
 
 def _command(name: str) -> Command:
     module: Any = importlib.import_module(f"{commands.__name__}.{name}")
-    settings = [setting for beside in getattr(module, "BESIDE", ([],)) for setting in settings_of(module.run, beside)]
+    variants: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
+    settings = [setting for beside in variants for setting in settings_of(module.run, beside)]
     # Backwards, so that what comes first stays.
     flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
     positional = next((setting for setting in settings if not setting.names), None)

@@ -22,7 +22,7 @@ from costate.run_directory import CONFIG_FILE, open_run, runs_in
 from costate.sac import SACConfig
 
 # What brings settings of its own, for those who list all of them.
-BESIDE = ([], ["--algorithm", "sac"])
+BESIDE: tuple[list[str], ...] = ([], ["--algorithm", "sac"])
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 
