@@ -394,6 +394,8 @@ def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_rep
     assert np.abs(found.means).max() <= 20.0
     done = export(run, "numpy", tmp_path / "numpy")
     assert done.parity.holds
+    # The environment does not say how long a step takes.
+    assert "one for each observation." in (tmp_path / "numpy" / "README.md").read_text()
     page, collection = write_report(tmp_path / "runs")
     assert [entry.config.task for entry in collection.entries] == [counter_task]
     assert counter_task in page.read_text()
