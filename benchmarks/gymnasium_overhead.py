@@ -1,8 +1,8 @@
 """What it costs to step a Gymnasium vector environment from inside a compiled loop, beside stepping the same one in plain Python.
 
-Both get the same actions, made beforehand, and take turns in short stretches, so that both see the same minutes. The plain loop does nothing but
-`env.step`; the compiled one also checks, flattens and stacks what it is shown. Prints lower quartiles and medians as JSON; on a busy machine the
-former say more.
+Both get the same actions, made beforehand, and take turns in short stretches, each going first every other time, so that both see the same minutes.
+The plain loop does nothing but `env.step`; the compiled one also checks, flattens and stacks what it is shown. Prints lower quartiles and medians as
+JSON; on a busy machine the former say more.
 
     python benchmarks/gymnasium_overhead.py --id Pendulum-v1 --environments 32
 """
@@ -43,17 +43,24 @@ def main() -> None:
     load = os.getloadavg()[0]
     on_device = jnp.asarray(actions)
     batched = actions.reshape(given.steps, *plain.action_space.shape)
-    for repeat in range(given.repeats + 1):
+
+    def step_inside() -> None:
         state, _ = env.reset(jax.random.key(0))
         started, worked = time.perf_counter(), time.process_time()
         jax.block_until_ready(program(state, on_device))
         inside.append((time.perf_counter() - started, time.process_time() - worked))
         env.check()
-        plain.reset(seed=repeat)
+
+    def step_outside() -> None:
+        plain.reset(seed=len(outside))
         started, worked = time.perf_counter(), time.process_time()
         for action in batched:
             plain.step(action)
         outside.append((time.perf_counter() - started, time.process_time() - worked))
+
+    for repeat in range(given.repeats + 1):
+        for take_turn in (step_inside, step_outside) if repeat % 2 else (step_outside, step_inside):
+            take_turn()
     steps = given.steps * given.environments
     # The first of each is left out. Rows: lower quartile and median; columns: compiled and plain.
     wall, processor = (np.array([np.percentile([row[i] for row in rows[1:]], (25, 50)) for rows in (inside, outside)]).T for i in range(2))

@@ -1,5 +1,6 @@
 """Gymnasium's environments under the environment contract, whatever their way of starting anew; and what is refused."""
 
+import dataclasses
 import functools
 import shutil
 import sys
@@ -16,15 +17,18 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import costate.envs
 from costate._errors import ConfigError, SimulationError
 from costate.checkpoint import folders
-from costate.config import RunConfig, from_json, to_json
+from costate.config import RunConfig, from_json, preset, to_json
 from costate.controllers import AbstractController
 from costate.envs import TASKS, host, register_gymnasium, register_gymnasium_vector
 from costate.envs.engine_gymnasium import action_bounds, host_env, observation_layout
 from costate.envs.host import HostEnv, episode_seed
 from costate.envs.sensors import SensorConfig
 from costate.evaluation import evaluate, play
+from costate.experiments.report import write_report
+from costate.exporting import export
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
+from costate.robustness import measure
 from costate.rollout import RolloutConfig
 from costate.training import resume, train
 
@@ -165,6 +169,21 @@ def test_seeds_together_see_what_each_sees_alone():
         alone_first, alone = rolled(build([seed]), actions[n])
         np.testing.assert_array_equal(first.observation[n], alone_first.observation)
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda leaf, n=n: leaf[n], steps), alone)
+
+
+def test_counting_steps_goes_round_and_a_state_cannot_be_stepped_from_twice(monkeypatch):
+    expected = rolled(counters(), ROWS)
+    # The eight steps pass the end of the count twice.
+    monkeypatch.setattr(host, "COUNTED", 3)
+    env = counters()
+    jax.tree.map(np.testing.assert_array_equal, rolled(env, ROWS), expected)
+    state, _ = env.reset(jax.random.key(0))
+    action = jnp.zeros((2, env.action_size))
+    env.step(state, action, jax.random.key(0))
+    env.check()
+    env.step(state, action, jax.random.key(0))
+    with pytest.raises(SimulationError, match="asked for step 0 when it stood at 1: a state was stepped from twice"):
+        env.check()
 
 
 def test_where_the_rollout_is_not_on_a_cpu_an_ordered_callback_does_the_same(monkeypatch):
@@ -355,6 +374,31 @@ def test_a_registered_environment_is_trained_resumed_and_evaluated(counter_task,
     assert len(result.returns) == 3
     # Ten steps, each with a reward of at most the largest action.
     assert all(abs(value) <= 20.0 for value in result.returns)
+
+
+def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_reported(counter_task, tmp_path):
+    config = preset("nc-sac-gru", counter_task)
+    replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)
+    config = dataclasses.replace(
+        config,
+        steps=400,
+        policy=dataclasses.replace(config.policy, hidden_size=6),
+        rollout=RolloutConfig(environments=4, rollout_length=50),
+        sac=dataclasses.replace(config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay),
+    )
+    run = train(config, tmp_path / "runs" / "sac").run
+    assert [row["env_steps"] for row in numbers(run)] == [200, 400]
+    assert np.isfinite(numbers(run)[-1]["losses/q"])
+    found = measure(run, (0.0, 0.5), 2, 0, pytest.fail)
+    # Ten steps, each with a reward of at most the largest action.
+    assert np.abs(found.means).max() <= 20.0
+    done = export(run, "numpy", tmp_path / "numpy")
+    assert done.parity.holds
+    # The environment does not say how long a step takes.
+    assert "one for each observation." in (tmp_path / "numpy" / "README.md").read_text()
+    page, collection = write_report(tmp_path / "runs")
+    assert [entry.config.task for entry in collection.entries] == [counter_task]
+    assert counter_task in page.read_text()
 
 
 class Steady(AbstractController):

@@ -52,6 +52,14 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_a_seed_has_failed_far_below_the_best_one_also_where_returns_are_costs(tmp_path):
+    for seed, score in enumerate((-150.0, -160.0, -1400.0, -1600.0)):
+        make_run(tmp_path, "gru", "LQR", seed, [score] * 40, {0.5: [score]})
+    (cell,) = cells(read_collection(tmp_path), Measure(0.5))
+    # Only the last one is below ten times the best.
+    assert cell.failed == 1
+
+
 def test_final_scores_are_those_of_the_evaluations_in_distribution(folder):
     collection = read_collection(folder)
     assert collection.tasks == ("WalkerStand", "CheetahRun")

@@ -18,3 +18,8 @@ def within(tell: Tell, first: float, last: float) -> Tell:
 def among(tell: Tell, number: int, count: int) -> Tell:
     """For one of so many parts of equal length, counted from 0."""
     return within(tell, number / count, (number + 1) / count)
+
+
+def named(tell: Tell, name: str) -> Tell:
+    """For a part of the job that is to be called by a name."""
+    return lambda share, what: tell(share, f"{name}: {what}")

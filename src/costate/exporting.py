@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import warnings
@@ -79,7 +80,8 @@ def bundle_of(run: Run, step: int | None = None, warn: Callable[[str], None] = w
         "sensors": encode(config.sensors),
         "provenance": {
             "task": config.task,
-            "control_timestep": config.task_record.control_timestep,
+            # Some environments do not say how long a step takes, and JSON has no word for what is not a number.
+            "control_timestep": timestep if math.isfinite(timestep := config.task_record.control_timestep) else None,
             "seed": config.seed,
             "env_steps": checkpoint.env_steps,
             "costate": importlib.metadata.version("costate"),
@@ -143,6 +145,8 @@ def _default_place(source: Run | str | os.PathLike[str], format: str) -> pathlib
 
 
 def _guide(policy: Policy) -> str:
+    timestep = policy.provenance["control_timestep"]
+    every = "for each observation" if timestep is None else f"every {timestep:g} s"
     layout = "\n".join(f"- `{name}`: {size}" for name, size in policy.observation_layout)
     return f"""# {policy.provenance["task"]}: a policy in NumPy
 
@@ -160,7 +164,7 @@ It observes, in this order:
 
 {layout}
 
-and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one every
-{policy.provenance["control_timestep"]:g} s. Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
+and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one {every}.
+Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
 to you.
 """

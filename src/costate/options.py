@@ -43,7 +43,7 @@ def train(
     A run that is interrupted is saved and returned with a warning; ``costate.resume`` continues it.
     """
     config = run_config(task, preset, algorithm, options)
-    where = pathlib.Path("runs") / config.task / variant_name(config) / f"seed-{config.seed}" if out is None else pathlib.Path(out)
+    where = pathlib.Path("runs") / config.task_record.folder / variant_name(config) / f"seed-{config.seed}" if out is None else pathlib.Path(out)
     with contextlib.closing(reporter_for_stdout() if progress else SilentReporter()) as reporter:
         outcome = train_run(config, where, overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)
     if not outcome.finished:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from costate._errors import ConfigError
-from costate._progress import Tell, among, nobody
+from costate._progress import Tell, among, named, nobody
 from costate._registry import nearest
 from costate.envs.sensors import PROBABILITIES, SensorConfig
 from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation
@@ -100,8 +100,10 @@ def measure(
     for number, value in enumerate(grid):
         chosen = evaluated_sensors(run, _varied(sensors or run.config.sensors, parameter, value), None)
         known = find_evaluation(run, chosen, episodes, seed)
-        result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn, tell=among(tell, number, len(grid)))[0]
-        say(f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}: {result.mean:.1f}{' (evaluated before)' if known else ''}")
+        where = f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}"
+        part = named(among(tell, number, len(grid)), where)
+        result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn, tell=part)[0]
+        say(f"{where}: {result.mean:.1f}{' (evaluated before)' if known else ''}")
         results.append(result)
     return Degradation(run, tuple(results), parameter)
 

@@ -42,13 +42,15 @@ def run(arguments: list[str]) -> int:
 
 def grammar() -> Grammar:
     """All commands with their settings, as their help shows them."""
-    return {info.name: _command(info.name) for info in pkgutil.iter_modules(commands.__path__)}
+    modules: dict[str, Any] = {
+        info.name: importlib.import_module(f"{commands.__name__}.{info.name}") for info in pkgutil.iter_modules(commands.__path__)
+    }
+    return {name: _command(module) for name, module in modules.items() if hasattr(module, "run")}
 
 
-def _command(name: str) -> Command:
-    module: Any = importlib.import_module(f"{commands.__name__}.{name}")
-    ways: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
-    settings = [setting for beside in ways for setting in settings_of(module.run, beside)]
+def _command(module: Any) -> Command:
+    variants: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
+    settings = [setting for beside in variants for setting in settings_of(module.run, beside)]
     # Backwards, so that what comes first stays.
     flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
     positional = next((setting for setting in settings if not setting.names), None)

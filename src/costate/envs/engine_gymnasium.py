@@ -150,13 +150,18 @@ def _boxes(name: str, space: Space, label: str = "") -> Iterator[tuple[str, gymn
 
 def flat_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
     """Observations of all environments, as one row of float32 for each; always a copy."""
+    return np.array(lent_observation(observation, space), np.float32)
+
+
+def lent_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
+    """The same rows, where it can be in the memory of the environment, which will write the next ones there."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return np.concatenate([flat_observation(observation[key], part) for key, part in space.spaces.items()], axis=1)
-    return np.array(observation, np.float32).reshape(len(observation), -1)
+        return np.concatenate([lent_observation(observation[key], part) for key, part in space.spaces.items()], axis=1)
+    return np.asarray(observation).reshape(len(observation), -1)
 
 
 class Stepped(NamedTuple):
-    """What a vector environment returned, with observations flattened and whatever it says of rows that are first ones."""
+    """What a vector environment returned, observations flattened but perhaps in its own memory, and whatever it says of rows that are first ones."""
 
     observation: Float[np.ndarray, "N O"]
     reward: Float[np.ndarray, " N"]
@@ -167,7 +172,7 @@ class Stepped(NamedTuple):
 def step_next_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]) -> Stepped:
     """An environment that has ended starts anew with the next step and ignores its action: the contract itself."""
     observation, reward, terminated, truncated, _ = env.step(action)
-    return Stepped(flat_observation(observation, space), reward, terminated, truncated)
+    return Stepped(lent_observation(observation, space), reward, terminated, truncated)
 
 
 def step_same_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]) -> Stepped:
@@ -245,6 +250,7 @@ class GymnasiumSimulator(AbstractSimulator):
         self.action_low, self.action_high = action_bounds(name, env.single_action_space)
         space: Any = env.single_action_space
         self._action_shape, self._action_type = (self.count, *space.shape), space.dtype
+        self._is_flat = len(space.shape) == 1
         # Rounded to float32, in which controls come, a bound can lie a little outside of itself.
         self._narrower = self._action_type != np.float32
         mode = env.metadata.get("autoreset_mode")
@@ -254,13 +260,13 @@ class GymnasiumSimulator(AbstractSimulator):
                 f"follows: {', '.join(f'AutoresetMode.{known.name}' for known in STEPS)}."
             )
         self._step = STEPS[mode]
-        self._ended = np.zeros(self.count, bool)
+        self._ended, self._has_ended = np.zeros(self.count, bool), False
         self._seeds_each = takes_seeds(env)
         if mode != AutoresetMode.NEXT_STEP:
             self._require_mask(name, mode)
 
     def start(self, seeds: Sequence[int]) -> Float[np.ndarray, "N O"]:
-        self._ended[:] = False
+        self._ended, self._has_ended = np.zeros(self.count, bool), False
         observation, _ = _seeded(self._env, list(seeds) if self._seeds_each else _one_seed(seeds))
         return flat_observation(observation, self._space)
 
@@ -269,13 +275,14 @@ class GymnasiumSimulator(AbstractSimulator):
         action = action.astype(self._action_type)
         if self._narrower:
             action = np.clip(action, self.action_low, self.action_high)
-        first = self._ended
-        stepped = self._step(self._env, self._space, action.reshape(self._action_shape), first)
+        first, has_first = self._ended, self._has_ended
+        stepped = self._step(self._env, self._space, action if self._is_flat else action.reshape(self._action_shape), first)
         terminated, truncated = stepped.terminated, stepped.truncated
-        if np.count_nonzero(first):
+        if has_first:
             terminated, truncated = terminated & ~first, truncated & ~first
         self._ended = terminated | truncated
-        return HostRows(stepped.observation, stepped.reward, terminated, truncated, first)
+        self._has_ended = bool(np.count_nonzero(self._ended))
+        return HostRows(stepped.observation, stepped.reward, terminated, truncated, first, quiet=not (has_first or self._has_ended))
 
     def close(self) -> None:
         self._env.close()
@@ -289,7 +296,8 @@ class GymnasiumSimulator(AbstractSimulator):
             middle = 0.5 * (self.action_low + self.action_high)
             rows = self.advance(np.broadcast_to(middle, (self.count, middle.size)))
             others = ~(mask | rows.terminated | rows.truncated)
-            if np.array_equal(restarted(self._env, self._space, mask)[others], rows.observation[others]):
+            before = rows.observation[others].copy()
+            if np.array_equal(restarted(self._env, self._space, mask)[others], before):
                 return
         except Exception as error:
             obstacle = f"raised {type(error).__name__}: {error}"

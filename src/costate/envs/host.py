@@ -1,8 +1,9 @@
 """Simulators that live on the host, in NumPy or anything else: the batch of them that a compiled rollout steps through a callback.
 
-The callback works in place on XLA's own buffers, which costs a tenth of what ``io_callback`` does. Its steps stay in order because each needs the
-state that the one before returned; the host counts along. It never raises inside of a compiled program, where an error would lose its type: what
-went wrong is kept, the steps that are left do nothing, and :meth:`HostEnv.check` raises it afterwards.
+The callback works in place on XLA's own buffers, which costs a tenth of what ``io_callback`` does; one of them holds all that goes in and one all
+that comes out, because each costs microseconds. Its steps stay in order because each needs the state that the one before returned; the host counts
+along. It never raises inside of a compiled program, where an error would lose its type: what went wrong is kept, the steps that are left do nothing,
+and :meth:`HostEnv.check` raises it afterwards.
 """
 
 import abc
@@ -19,14 +20,16 @@ from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
 
 from costate._errors import CostateError, SimulationError
-from costate._types import Array, Bool, Float, Int, Key
+from costate._types import Array, Bool, Float, Key
 from costate.envs.base import AbstractEnv, Layout, TimeStep, first_step
 from costate.envs.together import by_seed, for_all_seeds
 
-# Beside the observation a row has the reward, the discount, and whether it is a first or a last one.
-BESIDE = 4
-# These, for one in the middle of an episode; the reward is left out.
-MIDDLE = np.array([1.0, 0.0, 0.0], np.float32)
+# Beside the observation a row has the reward and what kind of row it is.
+BESIDE = 2
+# The kinds: in the middle of an episode, the first one, and the last one by termination or by a time limit.
+MIDDLE, FIRST, TERMINATED, TRUNCATED = 0.0, 1.0, 2.0, 3.0
+# The state counts steps modulo this, which a float32 holds exactly.
+COUNTED = 1 << 20
 
 
 class HostRows(NamedTuple):
@@ -39,6 +42,8 @@ class HostRows(NamedTuple):
     """Whether a time limit ended the episode."""
     is_first: Bool[np.ndarray, " N"]
     """Where the step before was a last one: a new episode has begun and the action was ignored."""
+    quiet: bool = False
+    """True only if no episode has begun or ended, where the simulator knows that without looking twice."""
 
 
 class AbstractSimulator(abc.ABC):
@@ -56,7 +61,9 @@ class AbstractSimulator(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, action: Float[np.ndarray, "N A"]) -> HostRows:
-        """One step of every environment, by the environment contract. The action is memory that is lent for the call."""
+        """One step of every environment, by the environment contract. The action is memory that is lent for the call, and what is shown may be lent
+        until the next one.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -77,9 +84,14 @@ class HostEnv(AbstractEnv):
         self.action_high = simulator.action_high.astype(np.float32)
         self.episode_steps = episode_steps
         self._started = np.zeros(simulator.count, int)
-        self._elapsed = np.zeros(simulator.count, int)
-        self._longest = 0
-        self._steps = 0
+        # The count of steps at which each episode began, and at which the oldest one must have ended.
+        self._begun = np.zeros(simulator.count, int)
+        self._steps, self._deadline = 0, episode_steps
+        # All that a step shows, and in the end the count of steps; with views of its parts, because making one takes as long as copying.
+        self._shown = np.zeros(simulator.count * (self.observation_size + BESIDE) + 1, np.float32)
+        self._rows = self._shown[:-1].reshape(simulator.count, -1)
+        self._observation, self._reward, self._kind = self._rows[:, :-BESIDE], self._rows[:, -2], self._rows[:, -1]
+        self._has_kinds = False
         self._failure: CostateError | None = None
         self._step = for_all_seeds(self._step_all, len(self._seeds))
 
@@ -87,10 +99,10 @@ class HostEnv(AbstractEnv):
     def seed_axis(self) -> None:
         return None
 
-    def reset(self, key: Key[Array, ""]) -> tuple[Int[Array, ""], TimeStep]:
+    def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         """Starts episodes from seeds of their own; the key is not used, because a simulator draws random numbers itself."""
         self._failure, self._steps = None, 0
-        self._elapsed[:], self._longest = 0, 0
+        self._begun[:], self._deadline = 0, self.episode_steps
         numbers = [
             episode_seed(seed, i, int(self._started[group * self.batch_size + i]))
             for group, seed in enumerate(self._seeds)
@@ -102,13 +114,13 @@ class HostEnv(AbstractEnv):
         except Exception as error:
             raise self._explained(error, "at a reset") from error
         self._require_finite(observation, np.zeros(len(observation)))
-        return jax.device_put(np.int32(0)), first_step(jnp.asarray(observation))
+        return jax.device_put(np.float32(0.0)), first_step(jnp.asarray(observation))
 
-    def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[Int[Array, ""], TimeStep]:
+    def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[Float[Array, ""], TimeStep]:
         state, timestep = self.reset(keys[0])
         return state, by_seed(timestep, keys.shape[0])
 
-    def step(self, state: Int[Array, ""], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[Int[Array, ""], TimeStep]:
+    def step(self, state: Float[Array, ""], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
         state, timestep = self._step(state, action)
         return state, timestep
 
@@ -123,69 +135,72 @@ class HostEnv(AbstractEnv):
         if self._failure is not None:
             raise self._failure
 
-    def _step_all(self, state: Int[Array, ""], action: Float[Array, "N A"]) -> tuple[Int[Array, ""], TimeStep]:
-        shapes = (
-            jax.ShapeDtypeStruct((), jnp.int32),
-            jax.ShapeDtypeStruct((self._simulator.count, self.observation_size + BESIDE), jnp.float32),
-        )
+    def _step_all(self, state: Float[Array, ""], action: Float[Array, "N A"]) -> tuple[Float[Array, ""], TimeStep]:
+        given = jnp.append(action.reshape(-1), state)
+        shape = jax.ShapeDtypeStruct(self._shown.shape, jnp.float32)
         if jax.devices()[0].platform == "cpu":
-            state, rows = buffer_callback(self._in_place, shapes, has_side_effect=True)(state, action)
+            shown = buffer_callback(self._in_place, shape, has_side_effect=True)(given)
         else:
-            state, rows = io_callback(self._as_new, shapes, state, action, ordered=True)
-        observation, beside = rows[:, :-BESIDE], rows[:, -BESIDE:]
-        return state, TimeStep(observation, beside[:, 0], beside[:, 1], beside[:, 2] > 0.0, beside[:, 3] > 0.0)
+            shown = io_callback(self._as_new, shape, given, ordered=True)
+        rows = shown[:-1].reshape(self._rows.shape)
+        kind = rows[:, -1]
+        discount = jnp.where(kind == TERMINATED, 0.0, 1.0)
+        return shown[-1], TimeStep(rows[:, :-BESIDE], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED)
 
-    def _in_place(self, context: Any, out: tuple[Any, Any], position: Any, action: Any) -> None:
-        following, rows = (np.asarray(part) for part in out)
-        following[...] = self._advance(np.asarray(position), np.asarray(action), rows)
+    def _in_place(self, context: Any, out: Any, given: Any) -> None:
+        self._advance(np.asarray(given))
+        np.asarray(out)[:] = self._shown
 
-    def _as_new(self, position: Any, action: Any) -> tuple[np.ndarray, Float[np.ndarray, "N R"]]:
-        rows = np.empty((self._simulator.count, self.observation_size + BESIDE), np.float32)
-        following = self._advance(np.asarray(position), np.asarray(action), rows)
-        return np.array(following, np.int32), rows
+    def _as_new(self, given: Any) -> Float[np.ndarray, " R"]:
+        self._advance(np.asarray(given))
+        return self._shown.copy()
 
-    def _advance(self, position: np.ndarray, action: np.ndarray, rows: np.ndarray) -> int:
-        """Fills the rows, after a failure with zeros, and returns the count of steps."""
+    def _advance(self, given: Float[np.ndarray, " G"]) -> None:
+        """Brings up to date what is shown: actions and the count of steps go in, rows and the next count come out; after a failure zeros."""
         if self._failure is None:
             try:
-                self._fill(rows, int(position), action)
+                self._fill(given)
+                return
             except CostateError as error:
                 self._failure = error
             except Exception as error:
                 self._failure = self._explained(error, f"{self._steps} steps after the last reset")
                 self._failure.__cause__ = error
-        if self._failure is not None:
-            rows[:] = 0.0
-        return int(position) + 1
+        self._shown[:] = 0.0
 
-    def _fill(self, rows: np.ndarray, position: int, action: np.ndarray) -> None:
-        # Few operations, and the quickest ones, where nothing begins or ends: each takes microseconds, and so does a step of a small environment.
-        if position != self._steps:
-            raise SimulationError(f"{self._name} was asked for step {position} when it stood at {self._steps}: a state was stepped from twice.")
-        shown, size = self._simulator.advance(action), self.observation_size
+    def _fill(self, given: Float[np.ndarray, " G"]) -> None:
+        # Few operations where nothing begins or ends: what a step of the environments leaves of our own code in the caches is little, so that each
+        # takes microseconds, and a step of a small environment takes twenty.
+        position = given.item(-1)
+        if position != self._steps % COUNTED:
+            raise SimulationError(
+                f"{self._name} was asked for step {position:.0f} when it stood at {self._steps % COUNTED}: a state was stepped from twice."
+            )
+        step = self._simulator.advance(given[:-1].reshape(-1, self.action_size))
         self._steps += 1
-        self._elapsed += 1
-        self._longest += 1
-        rows[:, :size] = shown.observation
-        rows[:, size] = shown.reward
-        rows[:, size + 1 :] = MIDDLE
-        first = shown.is_first
-        if np.count_nonzero(first):
+        self._observation[:] = step.observation
+        self._reward[:] = step.reward
+        if self._has_kinds or not step.quiet:
+            self._set_kinds(step)
+        self._shown[-1] = self._steps % COUNTED
+        # The sum is not finite where anything in it is not; only then is it worth looking for what.
+        if not math.isfinite(np.add.reduce(self._shown)):
+            self._require_finite(self._observation, self._reward)
+        if self._steps >= self._deadline:
+            self._require_ends(step.terminated | step.truncated)
+
+    def _set_kinds(self, step: HostRows) -> None:
+        first = step.is_first
+        last = (step.terminated | step.truncated) & ~first
+        self._kind[:] = MIDDLE
+        self._kind[first] = FIRST
+        self._kind[last] = np.where(step.terminated[last], TERMINATED, TRUNCATED)
+        self._has_kinds = bool(first.any() or last.any())
+        if first.any():
+            self._reward[first] = 0.0
             self._started += first
-            self._elapsed[first] = 0
-            self._longest = int(self._elapsed.max())
-            rows[first, size] = 0.0
-            rows[first, size + 2] = 1.0
-        # The sum of squares is not finite where anything in it is not; only then is it worth looking for what.
-        flat = rows.reshape(-1)
-        if not math.isfinite(flat @ flat):
-            self._require_finite(rows[:, :size], rows[:, size])
-        ends = shown.terminated | shown.truncated
-        if np.count_nonzero(ends):
-            rows[ends & shown.terminated & ~first, size + 1] = 0.0
-            rows[ends & ~first, size + 3] = 1.0
-        if self._longest >= self.episode_steps:
-            self._require_ends(ends)
+            self._begun[first] = self._steps
+            self._deadline = int(self._begun.min()) + self.episode_steps
 
     def _require_finite(self, observation: Float[np.ndarray, "N O"], reward: Float[np.ndarray, " N"]) -> None:
         for i in np.flatnonzero(~np.isfinite(observation).all(axis=1) | ~np.isfinite(reward)):
@@ -198,7 +213,7 @@ class HostEnv(AbstractEnv):
             )
 
     def _require_ends(self, ends: Bool[np.ndarray, " N"]) -> None:
-        for i in np.flatnonzero((self._elapsed >= self.episode_steps) & ~ends):
+        for i in np.flatnonzero((self._steps - self._begun >= self.episode_steps) & ~ends):
             raise SimulationError(
                 f"{self._name} goes on after {self.episode_steps} steps, which were said to be its longest episode ({self._which(int(i))}). Give the "
                 f"true number as episode_steps, or a time limit such as gymnasium.wrappers.TimeLimit."
@@ -206,7 +221,7 @@ class HostEnv(AbstractEnv):
 
     def _which(self, i: int) -> str:
         seed, own = self._seeds[i // self.batch_size], i % self.batch_size
-        return f"environment {own} of seed {seed}, at step {self._elapsed[i]} of its episode {self._started[i]}"
+        return f"environment {own} of seed {seed}, at step {self._steps - self._begun[i]} of its episode {self._started[i]}"
 
     def _explained(self, error: Exception, when: str) -> CostateError:
         if isinstance(error, CostateError):

@@ -238,8 +238,8 @@ def _task_tables(found: Sequence[Cell]) -> str:
         rows.append([*head, *numbers, seeds, str(cell.failed), alignment])
     columns = ["task", "variant", "mean ± sd", "median", "interquartile mean [95 %]", "range", "seeds", "failed seeds", "co-state loss"]
     note = (
-        "A failed seed ended with an error, or below a tenth of the best run on its task. With fewer than four seeds the interquartile mean is the "
-        "mean, and no interval is given: too few runs to say how others would do."
+        "A failed seed ended with an error, or below a tenth of the best run on its task; where returns are negative, below ten times that. With "
+        "fewer than four seeds the interquartile mean is the mean, and no interval is given: too few runs to say how others would do."
     )
     return f"{table(columns, rows, left=2)}<p class=note>{note}</p>"
 

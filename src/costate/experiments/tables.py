@@ -29,7 +29,7 @@ class Cell:
     variant: str
     scores: np.ndarray
     failed: int
-    """Seeds that ended with an error, or below a tenth of the best run on this task."""
+    """Seeds that ended with an error, or far below the best run on this task."""
     unfinished: int
     """Seeds that have not used up their budget or have not been evaluated, and have not failed."""
     costate: float
@@ -89,6 +89,11 @@ def choose_measure(collection: Collection) -> Measure:
     return Measure(None)
 
 
+def failure_bound(best: float) -> float:
+    """Scores below this have not learned the task: a tenth of the best one, or ten times as much where returns are costs."""
+    return FAILED_SHARE * best if best > 0.0 else best / FAILED_SHARE
+
+
 def cells(collection: Collection, measure: Measure) -> list[Cell]:
     """One for each task and variant that has any run; without finished runs its scores are empty."""
     found = []
@@ -99,7 +104,7 @@ def cells(collection: Collection, measure: Measure) -> list[Cell]:
             entries = collection.cell(task, variant)
             if entries:
                 stopped = sum(entry.failure is not None and not entry.finished for entry in entries)
-                failed = int(np.sum(values < FAILED_SHARE * best)) + stopped
+                failed = int(np.sum(values < failure_bound(best))) + stopped
                 found.append(Cell(task, variant, values, failed, len(entries) - len(values) - stopped, _costate(entries)))
     return found
 
