@@ -8,7 +8,7 @@ the same state and never shows the last observation of one.
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -38,13 +38,28 @@ def implementation() -> str:
     return chosen
 
 
-def load_simulator(name: str) -> Any:
-    """Playground's environment of a task: one robot, as pure functions."""
+class Simulator(NamedTuple):
+    """Playground's environment of a task, and its two functions for any number of robots side by side."""
+
+    environment: Any
+    start: Callable[[Key[Array, " B"]], Simulation]
+    advance: Callable[[Simulation, Float[Array, "B A"]], Simulation]
+
+
+def load_simulator(name: str) -> Simulator:
+    """Raises if Playground does not know the task."""
     if name not in dm_control_suite.ALL_ENVS:
         raise ConfigError(
             f"The MuJoCo Playground that is installed has no task {name!r}. Install the one of the extra: pip install 'costate[playground]'."
         )
-    return dm_control_suite.load(name, config_overrides={"impl": implementation()})
+    return _simulator(name, implementation())
+
+
+@functools.cache
+def _simulator(name: str, impl: str) -> Simulator:
+    # Kept, and compiled apart from what calls them: to trace MJX takes seconds, and is then done once for the training and all evaluations.
+    environment = dm_control_suite.load(name, config_overrides={"impl": impl})
+    return Simulator(environment, jax.jit(jax.vmap(_as_written(environment.reset))), jax.jit(jax.vmap(_as_written(environment.step))))
 
 
 class Episodes(eqx.Module):
@@ -60,7 +75,7 @@ class PlaygroundEnv(AbstractEnv):
 
     cacheable = True
 
-    def __init__(self, task: Task, simulator: Any, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
+    def __init__(self, task: Task, simulator: Simulator, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
         """``shown`` is the order in which Playground shows what the task's record names."""
         self._simulator = simulator
         self._seeds = np.array([np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32)
@@ -70,10 +85,8 @@ class PlaygroundEnv(AbstractEnv):
         self.observation_size = task.observation_size
         self.action_size = task.action_size
         self.episode_steps = task.episode_steps
-        self.action_low, self.action_high = simulator.mj_model.actuator_ctrlrange.T.astype(np.float32)
-        # Compiled whole, because resets run outside of the compiled programs; and traced once, which takes longer than many a program.
-        self._start = jax.jit(jax.vmap(_as_written(simulator.reset)))
-        self._advance = jax.jit(jax.vmap(_as_written(simulator.step)))
+        self.action_low, self.action_high = simulator.environment.mj_model.actuator_ctrlrange.T.astype(np.float32)
+        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
         self._start_one: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(lambda key, seed: self._begin(self._split(key, seed)))
         self._start_each: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(self._begin_seeds)
         self._step = fold_seeds(self._step_all)
@@ -112,7 +125,7 @@ class PlaygroundEnv(AbstractEnv):
         return jax.random.split(jax.random.fold_in(key, seed), self.batch_size)
 
     def _begin(self, keys: Key[Array, " B"]) -> tuple[Episodes, TimeStep]:
-        simulation, count = self._start(keys), keys.shape[0]
+        simulation, count = self._simulator.start(keys), keys.shape[0]
         zeros, never = jnp.zeros(count), jnp.zeros(count, bool)
         episodes = Episodes(simulation, jnp.zeros(count, jnp.int32), never)
         return episodes, TimeStep(self._observed(simulation), reward=zeros, discount=zeros + 1.0, is_first=~never, is_last=never)
@@ -143,7 +156,7 @@ class PlaygroundEnv(AbstractEnv):
         Physics that has left the numbers ends its episode, as in Playground. Nothing else ever terminates here, and no reward is below 0, so that
         there is nothing to gain by it. The observation stays that of the step before.
         """
-        simulation, elapsed = self._advance(state.simulation, action), state.elapsed + 1
+        simulation, elapsed = self._simulator.advance(state.simulation, action), state.elapsed + 1
         broken = simulation.done > 0.0
         is_last = broken | (elapsed >= self.episode_steps)
         observation = _where(broken, self._observed(state.simulation), self._observed(simulation))
