@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: demo test test-slow bench lint format clean
+.PHONY: demo test test-slow test-playground bench lint format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -24,6 +24,11 @@ test: $(VENV)/installed lint
 
 test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow
+
+# MuJoCo Playground is an extra of its own, because it brings 600 MB of packages.
+test-playground: $(VENV)/installed
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[test,playground]'
+	$(BIN)/python -m pytest tests/test_playground.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pytest benchmarks/test_learner.py -s --benchmark-disable-gc --benchmark-columns=min,median,rounds

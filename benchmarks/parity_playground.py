@@ -350,8 +350,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="*", default=list(PAPER_TASKS))
     parser.add_argument("--batch", type=int, default=16, help="states that are compared, and episodes of each policy")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--run", nargs="*", default=[], metavar="TASK=DIR", help="trained runs whose policy is played on both")
-    parser.add_argument("--dropout", type=float, default=0.0, help="blackouts while trained policies are played")
+    parser.add_argument("--run", nargs="*", default=[], metavar="TASK=DIR", help="trained runs, played on both as they were trained")
     parser.add_argument("--speed", nargs="*", default=[], metavar="TASK", help="tasks whose steps per second are measured, 32 environments")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="without suffix; .md and .json are written")
     return parser.parse_args()
@@ -380,7 +379,7 @@ def main() -> None:
             run = open_run(folder)
             checkpoint, controller = load_controller(run, None, print)
             label = f"{folder.parent.name}, {checkpoint.env_steps:,} steps in EnvPool"
-            report["returns"].append(returns_of(name, label, controller, SensorConfig(arguments.dropout), env, arguments.seed))
+            report["returns"].append(returns_of(name, label, controller, run.config.sensors, env, arguments.seed))
         save()
     for name in arguments.speed:
         report["speed"][name] = {engine: steps_per_second(task, 32, 300) for engine, task in (("envpool", name), ("playground", FAMILY + name))}

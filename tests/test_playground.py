@@ -28,6 +28,7 @@ from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.suites.playground import NAMES
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.policy import PolicyConfig
+from costate.ppo_config import PPOConfig
 from costate.programs import fresh_states, lower_collect, lower_explore, rollout_stage, start_episodes
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
@@ -165,6 +166,15 @@ def test_observations_and_rewards_are_dm_controls_in_the_same_state(name):
     assert np.ptp(reward) > 1e-3
 
 
+@pytest.mark.parametrize("name", PAPER_TASKS)
+def test_controls_and_their_time_step_are_dm_controls(name):
+    task, environment = TASKS[name], load_simulator(name).environment
+    original = parity.load_dm_control(name, task.domain, task.goal, 0)
+    spec = original.action_spec()
+    np.testing.assert_array_equal(environment.mj_model.actuator_ctrlrange, np.stack([spec.minimum, spec.maximum], axis=1))
+    assert environment.dt == pytest.approx(original.control_timestep())
+
+
 def test_what_a_walker_shows_as_its_height_it_shows_twice():
     ours, observation, _ = in_the_same_states("WalkerStand")
     # The cosine of the tilt of a planar torso is both the first of its orientations and its uprightness.
@@ -227,7 +237,12 @@ def test_warp_is_for_graphics_cards_and_the_environment_overrules(monkeypatch):
 
 def collected(seeds, layout):
     """A rollout of new runs with two environments each, on devices of a layout: where it ran, and what it collected."""
-    config = RunConfig("playground:PendulumSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=2, rollout_length=ROWS))
+    config = RunConfig(
+        "playground:PendulumSwingup",
+        policy=PolicyConfig(hidden_size=8),
+        rollout=RolloutConfig(environments=2, rollout_length=ROWS),
+        ppo=PPOConfig(minibatches=2),
+    )
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
     states = fresh_states(config, seeds)
     start = start_episodes(config, env, states)
@@ -282,8 +297,8 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
         checkpoint_every=1,
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=2, rollout_length=1000),
+        ppo=PPOConfig(epochs=1, minibatches=2),
     )
-    config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1, minibatches=2))
     whole = train(config, tmp_path / "whole").run
     cut = tmp_path / "cut"
     shutil.copytree(whole.path, cut)

@@ -49,9 +49,14 @@ class Programs:
         placed: Tree = jax.device_put(tree, self._placement)
         return placed
 
+    def bring(self, tree: Tree) -> Tree:
+        """``tree`` where the rollout runs."""
+        brought: Tree = jax.device_put(tree, self._stage)
+        return brought
+
     def collect(self, states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience]:
         """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
-        acting, keys, rollout_state = jax.device_put((self._acting(states), states.key, rollout_state), self._stage)
+        acting, keys, rollout_state = self.bring((self._acting(states), states.key, rollout_state))
         collected = self._collect(acting, rollout_state, self._explore(keys))
         jax.block_until_ready(collected)
         self._env.check()
@@ -83,6 +88,11 @@ def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout
     return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage)
 
 
+def program_name(env: AbstractEnv) -> str:
+    """Of a program with steps of the environment inside."""
+    return CACHEABLE if env.cacheable else UNCACHEABLE
+
+
 def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) -> Sharding:
     """Where a rollout runs: on the learner's devices where each can step a share of the environments, else on the first."""
     shared = layout.devices > 1 and env.share(layout.mesh())
@@ -99,7 +109,7 @@ def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sha
 def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any, stage: Sharding) -> Any:
     algorithm = algorithm_for(config)
     rollout = functools.partial(roll_seeds, algorithm, env)
-    rollout.__name__ = CACHEABLE if env.cacheable else UNCACHEABLE  # type: ignore[attr-defined]
+    rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
     # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
     return jax.jit(rollout, out_shardings=stage).lower(*_shapes((algorithm.acting(states), rollout_state, exploration), stage))
 
