@@ -16,6 +16,7 @@ import json
 import pathlib
 import time
 import types
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -251,35 +252,46 @@ def options(model: Any) -> dict[str, Any]:
     return values | {"disabled": disabled, "bodies": int(model.nbody)}
 
 
-def compare(name: str, env: AbstractEnv, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything about one task but returns, as plain data."""
-    simulator = load_simulator(name)
-    environment, found = simulator.environment, moments(name, arguments.batch, arguments.seed)
+def compare_models(name: str, environment: Any, found: list[Moment], seed: int) -> dict[str, Any]:
+    """Models, and what they show and do in MuJoCo itself: all that needs no compiling, as plain data."""
     task = TASKS[name]
-    original = load_dm_control(name, task.domain, task.goal, arguments.seed)
+    original = load_dm_control(name, task.domain, task.goal, seed)
     same = by_state(name, environment, found)
     native, refreshed = stepped_by_mujoco(name, environment, found)
-    mjx = stepped_by_mjx(name, simulator, env.reset(jax.random.key(0))[0].simulation, found)
-    now, after = (np.stack([getattr(moment, field) for moment in found]) for field in ("observation", "next_observation"))
-    reward, next_reward = (np.stack([getattr(moment, field) for moment in found]) for field in ("reward", "next_reward"))
-    qpos, next_qpos, qvel, next_qvel = (np.stack([getattr(m, field) for m in found]) for field in ("qpos", "next_qpos", "qvel", "next_qvel"))
+    reward = stacked(found, "reward")
     return {
         "observation": {"dm_control": task.observation, "playground": TASKS[FAMILY + name].observation, "shown": TASKS[FAMILY + name].shown},
         "options": {"dm_control": options(original.physics.model.ptr), "playground": options(environment.mj_model)},
         "control_timestep": {"dm_control": original.control_timestep(), "playground": environment.dt},
         "mass": {"dm_control": masses(original.physics.model.ptr), "playground": masses(environment.mj_model)},
-        "same state": {"observation": by_group(name, same.observation - now), "reward": largest(same.reward - reward), "rewards": _range(reward)},
+        "same state": {
+            "observation": by_group(name, same.observation - stacked(found, "observation")),
+            "reward": largest(same.reward - reward),
+            "rewards": _range(reward),
+        },
         "one step": {
-            "change": {"qpos": largest(next_qpos - qpos), "qvel": largest(next_qvel - qvel)},
-            "Playground's model in MuJoCo − dm_control": _apart(native, next_qpos, next_qvel),
-            "MJX − Playground's model in MuJoCo": _apart(mjx, native.qpos, native.qvel),
-            "MJX − dm_control": _apart(mjx, next_qpos, next_qvel),
-            "observation": by_group(name, mjx.shown.observation - after),
-            "reward": largest(mjx.shown.reward - next_reward),
+            "change of qvel": largest(stacked(found, "next_qvel") - stacked(found, "qvel")),
+            "model − dm_control": _apart(native, stacked(found, "next_qpos"), stacked(found, "next_qvel")),
             "shown late": by_group(name, native.shown.observation - refreshed.observation),
             "rewarded late": largest(native.shown.reward - refreshed.reward),
         },
     }
+
+
+def compare_mjx(name: str, env: AbstractEnv, simulator: Simulator, found: list[Moment]) -> dict[str, Any]:
+    """One step in MJX beside the same model in MuJoCo, and beside dm_control."""
+    mjx = stepped_by_mjx(name, simulator, env.reset(jax.random.key(0))[0].simulation, found)
+    native, _ = stepped_by_mujoco(name, simulator.environment, found)
+    return {
+        "MJX − model": _apart(mjx, native.qpos, native.qvel),
+        "MJX − dm_control": _apart(mjx, stacked(found, "next_qpos"), stacked(found, "next_qvel")),
+        "observation": by_group(name, mjx.shown.observation - stacked(found, "next_observation")),
+        "reward": largest(mjx.shown.reward - stacked(found, "next_reward")),
+    }
+
+
+def stacked(found: list[Moment], field: str) -> np.ndarray:
+    return np.stack([getattr(moment, field) for moment in found])
 
 
 def masses(model: Any) -> dict[str, float]:
@@ -310,31 +322,39 @@ def returns_of(name: str, label: str, controller: AbstractController, sensors: S
     return row
 
 
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)) + "\n"
+
+
 def markdown(report: dict[str, Any]) -> str:
-    titles = ("task", "same state: observation", "reward", "one step: qvel changes by", "options and model", "MJX", "observation", "reward")
-    head = f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n"
-    lines = []
+    titles = (
+        "task",
+        "same state: observation",
+        "reward",
+        "one step: qvel changes by",
+        "model − dm_control",
+        "MJX − model",
+        "shown late",
+        "rewarded late",
+    )
+    rows = []
     for name, found in report["tasks"].items():
         same, step = found["same state"], found["one step"]
-        cells = [
-            name,
-            ", ".join(f"{group} {value:.0e}" for group, value in same["observation"].items()),
-            f"{same['reward']:.0e}",
-            f"{step['change']['qvel']:.3g}",
-            _number(step["Playground's model in MuJoCo − dm_control"]),
-            _number(step["MJX − Playground's model in MuJoCo"]),
-            f"{max(step['observation'].values()):.2g}",
-            f"{step['reward']:.2g}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    returns = "| task | policy | blackout | episodes | EnvPool | Playground |\n|---|---|---|---|---|---|\n" + "\n".join(
-        f"| {row['task']} | {row['policy']} | {row['blackout']:.0%} | {row['episodes']} | {_mean(row['envpool'])} | {_mean(row['playground'])} |"
+        groups = ", ".join(f"{group} {value:.0e}" for group, value in same["observation"].items())
+        mjx = _number(report["mjx"][name]["MJX − model"]) if name in report["mjx"] else "not measured"
+        late = f"{max(step['shown late'].values()):.2g}", f"{step['rewarded late']:.2g}"
+        rows.append((name, groups, f"{same['reward']:.0e}", f"{step['change of qvel']:.3g}", _number(step["model − dm_control"]), mjx, *late))
+    returns = (
+        (row["task"], row["policy"], f"{row['blackout']:.0%}", str(row["episodes"]), _mean(row["envpool"]), _mean(row["playground"]))
         for row in report["returns"]
     )
-    speeds = "| task | EnvPool, steps/s | Playground, steps/s |\n|---|---|---|\n" + "\n".join(
-        f"| {name} | {row['envpool']:,.0f} | {row['playground']:,.0f} |" for name, row in report["speed"].items()
+    speeds = ((name, f"{row['envpool']:,.0f}", f"{row['playground']:,.0f}") for name, row in report["speed"].items())
+    parts = (
+        table(titles, rows),
+        table(("task", "policy", "blackout", "episodes", "EnvPool", "Playground"), returns),
+        table(("task", "EnvPool, steps/s", "Playground, steps/s"), speeds),
     )
-    return f"{head}{chr(10).join(lines)}\n\n{returns}\n\n{speeds}\n"
+    return "\n".join(parts)
 
 
 def _number(apart: dict[str, float]) -> str:
@@ -348,6 +368,9 @@ def _mean(row: dict[str, float]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="*", default=list(PAPER_TASKS))
+    parser.add_argument(
+        "--mjx", nargs="*", default=list(PAPER_TASKS), metavar="TASK", help="tasks that are also compiled, for a step and for returns"
+    )
     parser.add_argument("--batch", type=int, default=16, help="states that are compared, and episodes of each policy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run", nargs="*", default=[], metavar="TASK=DIR", help="trained runs, played on both as they were trained")
@@ -359,7 +382,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     arguments = parse()
     keep_compiled_programs()
-    report: dict[str, Any] = {"states": arguments.batch, "seed": arguments.seed, "tasks": {}, "returns": [], "speed": {}}
+    report: dict[str, Any] = {"states": arguments.batch, "seed": arguments.seed, "tasks": {}, "mjx": {}, "returns": [], "speed": {}}
     runs = [(task, pathlib.Path(folder)) for task, _, folder in (item.partition("=") for item in arguments.run)]
 
     def save() -> None:
@@ -368,10 +391,14 @@ def main() -> None:
         arguments.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
         arguments.out.with_suffix(".md").write_text(markdown(report))
 
+    found = {name: moments(name, arguments.batch, arguments.seed) for name in arguments.tasks}
     for name in arguments.tasks:
+        report["tasks"][name] = compare_models(name, load_simulator(name).environment, found[name], arguments.seed)
+    save()
+    for name in arguments.mjx:
         print(name, flush=True)
         env = TASKS[FAMILY + name].build(arguments.batch, [arguments.seed + SEED_OFFSET])
-        report["tasks"][name] = compare(name, env, arguments)
+        report["mjx"][name] = compare_mjx(name, env, load_simulator(name), found[name])
         network = random_network(name, arguments.seed)
         report["returns"].append(returns_of(name, "random network", network, SensorConfig(0.0), env, arguments.seed))
         save()
