@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: demo test test-slow faults bench lint format clean
+.PHONY: demo test test-slow test-playground faults bench lint format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -27,6 +27,11 @@ test-slow: $(VENV)/installed
 
 faults: $(VENV)/installed
 	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/test_faults.py tests/test_run_lock.py tests/test_divergence.py
+
+# MuJoCo Playground is an extra of its own, because it brings 600 MB of packages.
+test-playground: $(VENV)/installed
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[test,playground]'
+	$(BIN)/python -m pytest tests/test_playground.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pytest benchmarks/test_learner.py -s --benchmark-disable-gc --benchmark-columns=min,median,rounds

@@ -27,7 +27,7 @@ from costate.config import PresetName, RunConfig, preset
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
 from costate.flops import flops_per_env_step
-from costate.programs import UNCACHEABLE, Programs, compile_programs, fresh_states, learner_layout, start_episodes
+from costate.programs import Programs, compile_programs, fresh_states, learner_layout, program_name, start_episodes
 from costate.startup import forget_uncacheable, prepare_jax
 
 # A product large enough for every core, small enough to be over in a tenth of a second.
@@ -118,7 +118,7 @@ def measure_iterations(
     config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int, tell: Tell = nobody
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
-    engine = _engine_program(config, env, start_episodes(config, env, states).env_state, len(seeds))
+    engine = _engine_program(config, env, programs.bring(start_episodes(config, env, states).env_state), len(seeds))
     matrix = jnp.ones((MATRIX_SIZE, MATRIX_SIZE))
     product = jax.jit(jnp.matmul)
     raws: list[float] = []
@@ -150,7 +150,7 @@ def _engine_program(config: RunConfig, env: AbstractEnv, env_state: EnvState, se
         step = jax.vmap(env.step, in_axes=(env.seed_axis, 0, None), out_axes=(env.seed_axis, 0))
         return jax.lax.scan(lambda state, action: step(state, action, key), env_state, actions)[1].reward.sum()
 
-    run.__name__ = UNCACHEABLE
+    run.__name__ = program_name(env)
     return jax.jit(run).lower(env_state, jax.random.key(0)).compile()
 
 

@@ -24,7 +24,7 @@ from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import SensorConfig, check_sensors
 from costate.envs.tasks import TASKS
-from costate.programs import UNCACHEABLE
+from costate.programs import program_name
 from costate.run_directory import Run, open_run
 from costate.startup import forget_uncacheable, prepare_jax
 from costate.trained import load_controller
@@ -126,8 +126,8 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
     batch = -(-episodes // rounds)
     env = make_env(task, batch, [seed + SEED_OFFSET], sensors)
     player = functools.partial(first_returns, env)
-    # Named, because it contains the address of the simulator and must not be kept for other processes.
-    player.__name__ = UNCACHEABLE  # type: ignore[attr-defined]
+    # Named, because most contain the address of the simulator and must not be kept for other processes.
+    player.__name__ = program_name(env)  # type: ignore[attr-defined]
     program = jax.jit(player)
     try:
         parts = []

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from costate._types import Array, Float, Key
 from costate.algorithms import AbstractAlgorithm, algorithm_for
@@ -24,13 +24,14 @@ SeedMetrics = dict[str, Float[Array, " N"]]
 # Programs that contain the address of a simulator are different in every process. They carry this name, so that a compilation cache can tell them
 # from those that are worth keeping.
 UNCACHEABLE = "with_simulator"
+CACHEABLE = "rollout"
 
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """An iteration: physics and policy on one device, the learner on all of them.
+    """An iteration: physics and policy on one device, or on all of them where the physics is written in JAX; the learner on all of them.
 
-    The rollout is a program of its own, because one that is compiled for several devices would step the simulator once for each.
+    The rollout is a program of its own, because one that is compiled for several devices would step another simulator once for each.
     """
 
     layout: Layout
@@ -40,15 +41,22 @@ class Programs:
     _collect: Callable[..., tuple[RolloutState, Experience]]
     _update: Callable[..., tuple[State, SeedMetrics]]
     _placement: NamedSharding
+    _stage: Sharding
+    """Where the rollout runs."""
 
     def place(self, tree: Tree) -> Tree:
         """``tree``, with the seeds as the first axis of every array, on the learner's devices."""
         placed: Tree = jax.device_put(tree, self._placement)
         return placed
 
+    def bring(self, tree: Tree) -> Tree:
+        """``tree`` where the rollout runs."""
+        brought: Tree = jax.device_put(tree, self._stage)
+        return brought
+
     def collect(self, states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience]:
         """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
-        acting, keys = jax.device_put((self._acting(states), states.key), jax.devices()[0])
+        acting, keys, rollout_state = self.bring((self._acting(states), states.key, rollout_state))
         collected = self._collect(acting, rollout_state, self._explore(keys))
         jax.block_until_ready(collected)
         self._env.check()
@@ -69,28 +77,41 @@ def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout
 def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
-    explore = lower_explore(config, env, states).compile()
-    collect = lower_collect(config, env, states, rollout_state, explore.out_info)
+    stage = rollout_stage(env, layout, placement)
+    explore = lower_explore(config, env, states, stage).compile()
+    collect = lower_collect(config, env, states, rollout_state, explore.out_info, stage)
     with concurrent.futures.ThreadPoolExecutor(1) as worker:
         compiling = worker.submit(collect.compile)
         _, experience = collect.out_info
         update = lower_update(config, layout, placement, states, experience).compile()
         compiled_collect = compiling.result()
-    return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement)
+    return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage)
 
 
-def lower_explore(config: RunConfig, env: AbstractEnv, states: State) -> Any:
+def program_name(env: AbstractEnv) -> str:
+    """Of a program with steps of the environment inside."""
+    return CACHEABLE if env.cacheable else UNCACHEABLE
+
+
+def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) -> Sharding:
+    """Where a rollout runs: on the learner's devices where each can step a share of the environments, else on the first."""
+    shared = layout.devices > 1 and env.share(layout.mesh())
+    return placement if shared else SingleDeviceSharding(jax.devices()[0])
+
+
+def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sharding) -> Any:
     def draw(keys: Key[Array, " N"]) -> Exploration:
         return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
 
-    return jax.jit(draw).lower(_shapes(states.key))
+    return jax.jit(draw, out_shardings=stage).lower(_shapes(states.key, stage))
 
 
-def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any) -> Any:
+def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any, stage: Sharding) -> Any:
     algorithm = algorithm_for(config)
     rollout = functools.partial(roll_seeds, algorithm, env)
-    rollout.__name__ = UNCACHEABLE  # type: ignore[attr-defined]
-    return jax.jit(rollout).lower(*_shapes((algorithm.acting(states), rollout_state, exploration)))
+    rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
+    # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
+    return jax.jit(rollout, out_shardings=stage).lower(*_shapes((algorithm.acting(states), rollout_state, exploration), stage))
 
 
 def roll_seeds(
@@ -129,7 +150,7 @@ def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, ex
     return updated
 
 
-def _shapes(tree: Any, placement: NamedSharding | None = None) -> Any:
+def _shapes(tree: Any, placement: Sharding) -> Any:
     """What a program has to know of its arguments before it is compiled."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement), tree)
 

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from costate._types import Array, Bool, Float, Key
 
@@ -48,6 +49,8 @@ class AbstractEnv(AbstractActuators):
 
     observation_size: int
     episode_steps: int
+    cacheable: bool = False
+    """Whether a program with its steps inside is the same in every process, so that a compiled one can be kept for the next."""
 
     @property
     @abc.abstractmethod
@@ -76,6 +79,13 @@ class AbstractEnv(AbstractActuators):
     @abc.abstractmethod
     def close(self) -> None:
         """Release threads and memory."""
+
+    def share(self, mesh: Mesh) -> bool:
+        """Whether the devices of a mesh can each step a share of the environments; if so, they do from then on, in programs compiled for all of them.
+
+        By default they cannot: a simulator outside of JAX would be stepped once by each.
+        """
+        return False
 
     def check(self) -> None:
         """Raise what went wrong in steps since the last reset. Called after a compiled program, which cannot raise it itself."""

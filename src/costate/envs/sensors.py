@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from costate._errors import ConfigError
 from costate._registry import nearest
@@ -187,6 +188,7 @@ class SensorEnv(AbstractEnv):
         self.episode_steps = env.episode_steps
         self.action_low = env.action_low
         self.action_high = env.action_high
+        self.cacheable = env.cacheable
         # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
         self._start_one = jax.jit(self._start)
         self._start_each = jax.jit(jax.vmap(self._start))
@@ -219,6 +221,9 @@ class SensorEnv(AbstractEnv):
 
     def close(self) -> None:
         self._env.close()
+
+    def share(self, mesh: Mesh) -> bool:
+        return self._env.share(mesh)
 
     def check(self) -> None:
         self._env.check()

@@ -1,7 +1,7 @@
 """One simulator for all seeds: a step that is written for one seed, and steps everything once where it is vmapped over them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from costate._types import Array
 from costate.envs.base import TimeStep
 
 Step = Callable[..., tuple[Any, TimeStep]]
+Tree = TypeVar("Tree")
 
 
 def for_all_seeds(step_all: Step, seeds: int) -> Step:
@@ -30,7 +31,27 @@ def for_all_seeds(step_all: Step, seeds: int) -> Step:
     return stepped
 
 
-def by_seed(timestep: TimeStep, seeds: int) -> TimeStep:
-    """The time step of all seeds' environments with the seeds as its first axis."""
-    parts: TimeStep = jax.tree.map(lambda array: array.reshape(seeds, -1, *array.shape[1:]), timestep)
+def fold_seeds(step_all: Step) -> Step:
+    """``step_all`` of any number of environments, such that vmapping it over seeds makes a larger batch of it instead of another axis.
+
+    A ``lax.cond`` in it stays one: vmapped, it would compute both sides in every step. All arguments have the environments as their first axis.
+    """
+    step = jax.custom_batching.custom_vmap(step_all)
+
+    @step.def_vmap
+    def step_together(size: int, is_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
+        def folded(leaf: Array, has_seeds: bool) -> Array:
+            every = leaf if has_seeds else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            return every.reshape(size * every.shape[1], *every.shape[2:])
+
+        stepped = by_seed(step_all(*jax.tree.map(folded, arguments, tuple(is_batched))), size)
+        return stepped, jax.tree.map(lambda _: True, stepped)
+
+    stepped: Step = step
+    return stepped
+
+
+def by_seed(tree: Tree, seeds: int) -> Tree:
+    """What belongs to all seeds' environments, such as a time step, with the seeds as its first axis."""
+    parts: Tree = jax.tree.map(lambda array: array.reshape(seeds, array.shape[0] // seeds, *array.shape[1:]), tree)
     return parts

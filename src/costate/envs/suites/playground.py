@@ -1,0 +1,71 @@
+"""MuJoCo Playground's versions of dm_control's tasks, as ``playground:TASK``: the paper's own simulator, on any device that JAX runs on."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+from costate._errors import ConfigError
+from costate._registry import nearest
+from costate.envs.base import AbstractEnv, Layout
+from costate.envs.tasks import TASKS, Family, Task
+
+# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it.
+# fmt: off
+NAMES = (
+    "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup", "CartpoleSwingupSparse",
+    "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand",
+    "HumanoidWalk", "PendulumSwingup", "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
+)
+# fmt: on
+
+_WALKER: Layout = (("orientations", 14), ("upright", 1), ("velocity", 9))
+# Where what is shown is not what dm_control shows: for "height", Playground's walker reads the tilt of the torso.
+_LAYOUTS = {"WalkerRun": _WALKER, "WalkerStand": _WALKER, "WalkerWalk": _WALKER}
+# Where the same is shown in another order.
+_SHOWN: dict[str, Layout] = {"FishSwim": (("upright", 1), ("joint_angles", 7), ("target", 3), ("velocity", 13))}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlaygroundTask(Task):
+    """A task in MJX."""
+
+    engine: ClassVar[str] = "playground"
+    original: str
+    """Its name in Playground, and that of the task of dm_control that it imitates."""
+    shown: Layout
+    """What Playground shows, in its own order."""
+
+    def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
+        # Imported here, because it is an extra, and takes seconds to load.
+        try:
+            from costate.envs import engine_playground as engine
+        except ImportError as error:
+            raise ConfigError(
+                f"{self.name} needs MuJoCo Playground, which cannot be loaded ({error}). Install it with: pip install 'costate[playground]'. "
+                f"Without it, {self.original} is the same task in EnvPool."
+            ) from error
+        return engine.PlaygroundEnv(self, engine.load_simulator(self.original), self.shown, batch_size, seeds)
+
+
+def find_playground(name: str, identifier: str) -> Task:
+    """The record of a task by Playground's name for it: that of the same task of dm_control, but for what is observed."""
+    if identifier not in NAMES:
+        raise ConfigError(f"MuJoCo Playground has no task {identifier!r} in its dm_control suite. {nearest(identifier, NAMES, LISTING)}")
+    twin = TASKS[identifier]
+    layout = _LAYOUTS.get(identifier, twin.observation)
+    return PlaygroundTask(
+        name=name,
+        observation=layout,
+        action_size=twin.action_size,
+        control_timestep=twin.control_timestep,
+        episode_steps=twin.episode_steps,
+        budget=twin.budget,
+        original=identifier,
+        shown=_SHOWN.get(identifier, layout),
+    )
+
+
+LISTING = ", listed in docs/playground.md"
+TASKS.families["playground"] = Family(
+    find_playground, f"playground:TASK  {len(NAMES)} of the tasks above in MuJoCo Playground, the paper's simulator, such as playground:WalkerStand"
+)
