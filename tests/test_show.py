@@ -6,6 +6,7 @@ import socket
 import urllib.error
 import urllib.request
 
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from dm_control import suite
 from shown_runs import made_run
 
 from costate._errors import CheckpointError, ConfigError
+from costate._task_files import load_task_files
 from costate.config import RunConfig
 from costate.envs.sensors import SensorConfig
+from costate.envs.tasks import TASKS
 from costate.policy import PolicyConfig
 from costate.recording import record_episode
 from costate.rollout import RolloutConfig
@@ -27,12 +30,14 @@ from costate.show.pace import LARGEST_BACKLOG, Pace
 from costate.show.performance import Push, strongest
 from costate.show.player import Moment, Player, sensor_names
 from costate.show.plots import bars_of, curve_picture
+from costate.show.requirements import require
 from costate.show.scene import DRAWN, GEOM, Scene, Shape, mesh_of, quaternion, radius_of
 from costate.show.sensors import Blackouts, SwitchedSensors, next_dark
 from costate.show.view import Meter, ViewConfig, open_performance, titles_of, view
 from costate.trained import load_controller
 
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 LAYOUT = (("position", 2), ("velocity", 1))
 
 
@@ -384,3 +389,44 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
 def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:
     assert titles_of(runs) == ["NC-GRU", "GRU"]
     assert titles_of([runs[0], runs[0]]) == ["NC-GRU, seed 0 (A)", "NC-GRU, seed 0 (B)"]
+
+
+def test_a_robot_of_ones_own_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the engine that trains it steps it: the same start, the same observations and rewards."""
+    monkeypatch.setenv("COSTATE_TASKS", str(EXAMPLES / "own_robot" / "arm.py"))
+    load_task_files()
+    task = TASKS["OwnArm"]
+    robot, env = task.visible(), task.build(1, [0])
+    simulator = env._simulator
+    shown = simulator.start([7])
+    robot.start(7)
+    np.testing.assert_allclose(robot.observe(), shown[0], atol=1e-6)
+    for control in np.linspace(-1.0, 1.0, 5):
+        action = np.full((1, task.action_size), control)
+        rows, outcome = simulator.advance(action), robot.step(action[0])
+        assert outcome.reward == pytest.approx(float(rows.reward[0]))
+        np.testing.assert_allclose(robot.observe(), rows.observation[0], atol=1e-5)
+    assert Scene(robot.model).shapes(robot.model, robot.data)
+    env.close()
+    robot.close()
+
+
+def test_gymnasiums_mujoco_robots_can_be_looked_at_and_others_cannot() -> None:
+    robot = TASKS["gym:InvertedPendulum-v5"].visible()
+    robot.start(3)
+    other = gymnasium.make("InvertedPendulum-v5")
+    np.testing.assert_allclose(robot.observe(), other.reset(seed=3)[0], atol=1e-6)
+    for _ in range(5):
+        observation, reward, terminated, _, _ = other.step(np.array([0.3], np.float32))
+        assert robot.step(np.array([0.3])) == (pytest.approx(reward), terminated)
+        np.testing.assert_allclose(robot.observe(), observation, atol=1e-6)
+    assert Scene(robot.model).shapes(robot.model, robot.data)
+    robot.close()
+    with pytest.raises(ConfigError, match=r"gym:Pendulum-v1 cannot be drawn: it has no MuJoCo model"):
+        TASKS["gym:Pendulum-v1"].visible()
+
+
+def test_what_is_missing_is_said_with_what_brings_it() -> None:
+    require("A view", "numpy")
+    with pytest.raises(ConfigError, match=r"A view needs nowhere_to_be_found, .* pip install 'costate\[view\]'"):
+        require("A view", "numpy", "nowhere_to_be_found")

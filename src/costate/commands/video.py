@@ -10,6 +10,7 @@ import tyro
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
+from costate.show.requirements import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Video:
 def run(arguments: list[str]) -> int:
     """Film trained policies, without a display."""
     options = tyro.cli(Video, prog="costate video", args=arguments)
+    require("A film", "mujoco", "trimesh")
     # Imported after --help was answered: it takes seconds.
     from costate.show.film import FilmConfig, film, tiles_of
 

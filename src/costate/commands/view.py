@@ -8,6 +8,7 @@ import tyro
 
 from costate.interrupts import stop_requests
 from costate.run_directory import open_run
+from costate.show.requirements import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class View:
 def run(arguments: list[str]) -> int:
     """Look at a trained policy in the browser, with its blackouts and co-states."""
     options = tyro.cli(View, prog="costate view", args=arguments)
+    require("The live view", "viser", "mujoco")
     # Imported after --help was answered: it takes seconds.
     from costate.show.view import ViewConfig, view
 

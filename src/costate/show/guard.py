@@ -14,16 +14,10 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import viser
 import websockets.asyncio.server
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
-
-from costate._errors import ConfigError
-
-try:
-    import viser
-except ImportError as error:  # pragma: no cover
-    raise ConfigError("The live view needs viser, which is not installed. Install it with: pip install 'costate[view]'.") from error
 
 
 def may_ask(host: str, request_host: str | None, origin: str | None) -> bool:

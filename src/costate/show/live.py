@@ -1,7 +1,6 @@
 """Watching a run while it is trained: the view in a process of its own, which takes only what training leaves and ends with it."""
 
 import contextlib
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -10,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from costate._errors import ConfigError
 from costate.config import RunConfig
 from costate.interrupts import stop_requests
 from costate.run_directory import CONFIG_FILE, open_run
+from costate.show.requirements import require
 from costate.trained import shown_steps
 
 # How politely it asks for processor time: against a busy core it gets a thirtieth of it.
@@ -23,8 +22,7 @@ SECONDS_TO_CLOSE = 5.0
 
 def check_watchable(config: RunConfig) -> None:
     """Raise if there would be nothing to watch, before anything is trained."""
-    if importlib.util.find_spec("viser") is None:
-        raise ConfigError("--live needs viser, which is not installed. Install it with pip install 'costate[view]', or leave --live out.")
+    require("--live", "viser", "mujoco")
     config.task_record.visible().close()
 
 
