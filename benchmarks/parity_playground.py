@@ -30,9 +30,10 @@ from costate.envs.engine_dm_control import load_dm_control, observation_vector
 from costate.envs.engine_playground import Simulation, Simulator, load_simulator, rearrangement
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.evaluation import SEED_OFFSET, first_returns, load_controller
+from costate.evaluation import SEED_OFFSET, first_returns
 from costate.run_directory import open_run
 from costate.startup import keep_compiled_programs
+from costate.trained import load_controller
 
 FAMILY = "playground:"
 # Steps that dm_control makes from the start of an episode before its state is taken, at most.

@@ -17,6 +17,9 @@ from costate.show.scene import LARGEST_SCENE, Scene, radius_of
 # What can draw without a screen, and the Debian package that brings it.
 BACKENDS = {"mujoco.egl": "libegl1 libgl1-mesa-dri", "mujoco.osmesa": "libosmesa6"}
 
+# Share of the way to a robot's height that the camera goes with every picture.
+CLIMB = 0.1
+
 
 def open_context(width: int, height: int) -> Any:
     """Somewhere to draw; raises if there is nothing that can."""
@@ -51,7 +54,10 @@ class Renderer:
         scene, graphics, camera = self._scene(model, data)
         # Every robot's graphics have a buffer of their own, and the last one that was chosen would be drawn over.
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, graphics)
-        camera.lookat[:2] = data.xpos[heaviest_body(model)][:2]
+        where = data.xpos[heaviest_body(model)]
+        camera.lookat[:2] = where[:2]
+        # Slowly, so that a robot that falls is seen to fall.
+        camera.lookat[2] += CLIMB * (where[2] - camera.lookat[2])
         mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, mujoco.mjtCatBit.mjCAT_ALL, scene)
         viewport = mujoco.MjrRect(0, 0, self._width, self._height)
         mujoco.mjr_render(viewport, scene, graphics)
