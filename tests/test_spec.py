@@ -130,3 +130,20 @@ def test_a_spec_that_cannot_work_is_refused(text, message):
 def test_an_unknown_sweep_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match=r"no sweep 'figure_3'.*Did you mean figure3"):
         load_spec("figure_3")
+
+
+def test_settings_are_checked_together_and_not_one_after_the_other() -> None:
+    """A budget that would not suffice for one iteration of the preset, but does for those of the variant."""
+    text = 'tasks = ["CartpoleSwingup"]\nsteps = 2000\n[variants]\nshort = { preset = "gru", rollout.environments = 4, rollout.rollout_length = 250 }'
+    (run,) = parse_spec(text, "short").runs
+    assert (run.config.steps, run.config.iterations) == (2000, 2)
+
+
+def test_another_core_has_its_own_settings_whatever_was_said_of_the_one_before() -> None:
+    text = (
+        'tasks = ["CartpoleSwingup"]\n[overrides]\npolicy.core = { name = "cornn", stiffness = 2.0 }\n'
+        '[variants]\na = { preset = "gru" }\nb = { preset = "gru", policy.core = { name = "rnn" } }'
+    )
+    a, b = parse_spec(text, "cores").runs
+    assert a.config.policy.core.stiffness == 2.0
+    assert type(b.config.policy.core).__name__ == "RNNConfig"

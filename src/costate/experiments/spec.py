@@ -257,14 +257,22 @@ def _plan(
         variant = f"{name} {_cell_label(cell)}".strip()
 
         def build(task: str = task, settings: dict[str, Any] = settings, changes: tuple[Any, ...] = (common, overrides, cell)) -> list[RunConfig]:
-            config = preset(settings.get("preset", "nc-gru"), task)
-            for change in changes:
-                config = with_overrides(config, change)
+            # All at once: what contradicts the preset may be made right by what comes after it.
+            config = with_overrides(preset(settings.get("preset", "nc-gru"), task), functools.reduce(_merged, changes))
             return [dataclasses.replace(config, seed=seed) for seed in seeds]
 
         runs += [PlannedRun(variant, config) for config in problems.guard(build, [])]
     _check_distinct(runs, problems)
     return tuple(runs)
+
+
+def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    """Nested overrides, of which the later ones count; a part that is chosen by its name starts anew."""
+    result = dict(first)
+    for name, value in then.items():
+        both = isinstance(value, dict) and isinstance(result.get(name), dict) and "name" not in value
+        result[name] = _merged(result[name], value) if both else value
+    return result
 
 
 def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:

@@ -54,7 +54,8 @@ class Renderer:
         scene, graphics, camera = self._scene(model, data)
         # Every robot's graphics have a buffer of their own, and the last one that was chosen would be drawn over.
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, graphics)
-        where = data.xpos[heaviest_body(model)]
+        # The middle of the heaviest part and of all that hangs on it.
+        where = data.subtree_com[heaviest_body(model)]
         camera.lookat[:2] = where[:2]
         # Slowly, so that a robot that falls is seen to fall.
         camera.lookat[2] += CLIMB * (where[2] - camera.lookat[2])
@@ -88,5 +89,5 @@ def _camera(model: Any, data: Any) -> Any:
     camera = mujoco.MjvCamera()
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE
     camera.lookat[2] = float(data.xpos[1:, 2].mean())
-    camera.distance, camera.azimuth, camera.elevation = 3.2 * reach, 100.0, -12.0
+    camera.distance, camera.azimuth, camera.elevation = 3.4 * reach, 100.0, -12.0
     return camera
