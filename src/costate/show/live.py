@@ -15,9 +15,11 @@ from costate.run_directory import CONFIG_FILE, open_run
 from costate.show.requirements import require
 from costate.trained import shown_steps
 
-# How politely it asks for processor time: against a busy core it gets a thirtieth of it.
-NICENESS = 15
+# For systems that know nothing more polite.
+NICENESS = 19
 SECONDS_TO_CLOSE = 5.0
+# Fewer than of a view by itself: training has better things to do with the processor.
+FRAMES_PER_SECOND = 12.0
 
 
 def check_watchable(config: RunConfig) -> None:
@@ -58,8 +60,7 @@ def watched(run: pathlib.Path, port: int, resumed: bool, say: Callable[[str], No
 
 def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
     """Serve the view of a run that was started at ``since`` or later, from its first checkpoint on, for as long as the process ``parent`` lives."""
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    _take_only_what_is_left()
     with stop_requests(b"") as stop:
 
         def over() -> bool:
@@ -72,7 +73,16 @@ def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
         # Imported only now: it takes seconds, which training needs itself at its start.
         from costate.show.view import ViewConfig, view
 
-        view([open_run(run)], ViewConfig(port=port), lambda line: print(line, flush=True), over)
+        view([open_run(run)], ViewConfig(port=port, frames_per_second=FRAMES_PER_SECOND), lambda line: print(line, flush=True), over)
+
+
+def _take_only_what_is_left() -> None:
+    """Run where a processor would otherwise be idle; training waits for the slower of its cores often enough."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):
+        with contextlib.suppress(OSError):
+            os.nice(NICENESS)
 
 
 def _is_ready(run: pathlib.Path, since: float) -> bool:

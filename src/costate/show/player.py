@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from costate._types import Float
 from costate.controllers import Carry
 from costate.envs.base import Layout, TimeStep
-from costate.insight import AbstractInsight, Look
 from costate.run_directory import Run
 from costate.show.sensors import SwitchedSensors
 from costate.trained import load_insight
@@ -50,13 +50,15 @@ class Player:
         self.load(step)
         self.robot = task.visible()
         actuators = self.robot.actuators
-        self._look = eqx.filter_jit(lambda insight, now, memory: insight.look(actuators, now, memory))
-        self._seed, self._step, self._total, self._memory = 0, 0, 0.0, self._insight.empty_memory(actuators)
+        self._look = jax.jit(lambda weights, now, memory: eqx.combine(weights, self._rest).look(actuators, now, memory))
+        self._seed, self._step, self._total, self._memory = 0, 0, 0.0, eqx.combine(self._weights, self._rest).empty_memory(actuators)
         self.start(0)
 
     def load(self, step: int | None) -> None:
         """Take the policy of a run's newest checkpoint, or of the one at ``step``; what it remembers goes on with the other weights."""
-        checkpoint, self._insight = load_insight(self.run, step, self._warn)
+        checkpoint, insight = load_insight(self.run, step, self._warn)
+        # The weights are an argument of the compiled step, so that another policy of the run needs no other program.
+        self._weights, self._rest = eqx.partition(insight, eqx.is_array)
         self.env_steps = checkpoint.env_steps
 
     def start(self, seed: int) -> None:
@@ -68,30 +70,31 @@ class Player:
     def advance(self, dark: bool) -> tuple[Moment, bool]:
         """One control step; also, whether the episode ended by itself."""
         seen = self._sensors.read(self.robot.observe(), dark, self._seed, self._step)
-        look, self._memory = self._decide(self._insight, seen.timestep, self._memory)
-        outcome = self.robot.step(np.asarray(look.control[0], np.float64))
+        look, self._memory = self._decide(seen.timestep)
+        outcome = self.robot.step(look.control.astype(np.float64))
         self._step += 1
         self._total += outcome.reward
         count = len(self.names)
         moment = Moment(
             time=self._step * self._timestep,
             seen=seen.share,
-            action=np.asarray(look.control[0]),
+            action=look.control,
             reward=outcome.reward,
             total=self._total,
-            value=float(look.value[0]),
-            cosine=float(look.cosine[0]),
-            remembered=np.asarray(look.remembered[0, :count]),
-            expected=np.asarray(look.expected[0, :count]),
+            value=float(look.value),
+            cosine=float(look.cosine),
+            remembered=look.remembered[:count],
+            expected=look.expected[:count],
         )
         return moment, outcome.terminated
 
     def close(self) -> None:
         self.robot.close()
 
-    def _decide(self, insight: AbstractInsight, now: TimeStep, memory: Carry) -> tuple[Look, Carry]:
-        decided: tuple[Any, Any] = self._look(insight, now, memory)
-        return decided
+    def _decide(self, now: TimeStep) -> tuple[Any, Carry]:
+        """What is inside now, as a ``Look`` of NumPy arrays without the axis of streams; each of JAX's own operations would take longer."""
+        look, memory = self._look(self._weights, now, self._memory)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], look), memory
 
 
 def sensor_names(layout: Layout) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ LOOPBACK = "127.0.0.1"
 PORT = 8080
 # A browser draws no more often, and neither eyes nor plots need more.
 FRAMES_PER_SECOND = 30.0
-PLOTS_PER_SECOND = 5.0
+# Plots are drawn anew this much more seldom than the robot.
+FRAMES_PER_PLOT = 6.0
 SECONDS_BETWEEN_LOOKS = 5.0
 
 
@@ -37,6 +38,7 @@ class ViewConfig:
     """Of the first episode."""
     host: str = LOOPBACK
     port: int = PORT
+    frames_per_second: float = FRAMES_PER_SECOND
 
 
 def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
@@ -65,7 +67,7 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
         if page.port != config.port:
             say(f"port {config.port} is in use; this is on {page.port}")
         say(f"look at http://{config.host}:{page.port}")
-        _play(page, stopped)
+        _play(page, config.frames_per_second, stopped)
     finally:
         if page is not None:
             page.close()
@@ -82,7 +84,7 @@ def titles_of(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def _play(page: Page, stopped: Callable[[], bool]) -> None:
+def _play(page: Page, rate: float, stopped: Callable[[], bool]) -> None:
     performance = page.performance
     now = time.monotonic()
     pace, meter = Pace(performance.timestep, now), Meter(performance.timestep, now)
@@ -107,16 +109,16 @@ def _play(page: Page, stopped: Callable[[], bool]) -> None:
         now = time.monotonic()
         if now >= next_frame:
             page.update_scene()
-            next_frame = now + 1.0 / FRAMES_PER_SECOND
+            next_frame = now + 1.0 / rate
         if now >= next_plot:
             page.update_plots()
             page.update_status(meter.factor(now))
-            next_plot = now + 1.0 / PLOTS_PER_SECOND
+            next_plot = now + FRAMES_PER_PLOT / rate
         if now >= next_look:
             page.update_training()
             _take_newest(page)
             next_look = now + SECONDS_BETWEEN_LOOKS
-        time.sleep(max(0.0, min(performance.timestep / max(page.speed, 0.1), next_frame - time.monotonic(), 0.03)))
+        time.sleep(max(0.0, min(performance.timestep / max(page.speed, 0.1), next_frame - time.monotonic())))
 
 
 def _take_newest(page: Page) -> None:
