@@ -89,5 +89,5 @@ def _camera(model: Any, data: Any) -> Any:
     camera = mujoco.MjvCamera()
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE
     camera.lookat[2] = float(data.xpos[1:, 2].mean())
-    camera.distance, camera.azimuth, camera.elevation = 3.4 * reach, 100.0, -12.0
+    camera.distance, camera.azimuth, camera.elevation = 4.2 * reach, 100.0, -12.0
     return camera
