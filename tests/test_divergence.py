@@ -13,9 +13,10 @@ from costate._errors import DivergedError, SimulationError
 from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.divergence import MOST_SLOWDOWNS
+from costate.envs.base import TimeStep
 from costate.envs.tasks import TASKS
 from costate.run_directory import open_run
-from costate.soundness import first_fault, is_sound
+from costate.soundness import first_fault, given_by_environments, is_sound
 from costate.trained import load_state
 from costate.training import resume, train
 
@@ -28,26 +29,46 @@ def rows(**faults: tuple[tuple[int, int, int], float]) -> SimpleNamespace:
     return SimpleNamespace(**arrays)
 
 
+def seen_last(value: float = 0.0) -> TimeStep:
+    """What the environments showed after the last step."""
+    observation = np.zeros((2, 3, 2), np.float32)
+    observation[1, 2, 0] = value
+    zeros, no = jnp.zeros((2, 3)), jnp.zeros((2, 3), bool)
+    return TimeStep(jnp.asarray(observation), zeros, zeros, no, no)
+
+
 def test_the_first_fault_is_found_with_its_cause() -> None:
-    assert first_fault(rows()) is None
+    assert first_fault(rows(), seen_last()) is None
     late = rows(reward=((1, 3, 2), np.inf))
-    assert str(first_fault(late)) == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
-    assert first_fault(late).seed == 1
+    assert str(first_fault(late, seen_last())) == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
+    assert first_fault(late, seen_last()).seed == 1
     # In the same step an observation comes before the control, and the control before its reward.
     both = rows(observation=((0, 2, 1), np.nan), action=((0, 2, 1), np.nan), reward=((0, 2, 1), np.nan))
-    assert str(first_fault(both)) == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
+    assert str(first_fault(both, seen_last())) == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
     policy = rows(observation=((0, 3, 1), np.nan), action=((1, 2, 0), -np.inf), reward=((0, 2, 1), np.nan))
-    assert str(first_fault(policy)) == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
+    assert str(first_fault(policy, seen_last())) == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
+
+
+def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> None:
+    """A critic that sees through blackouts learns from the one, and the value after the last step from the other."""
+    dark = rows()
+    dark.complete = np.zeros((2, 4, 3, 2))
+    assert is_sound(given_by_environments(dark, seen_last()))
+    dark.complete[0, 1, 2, 1] = np.nan
+    assert not is_sound(given_by_environments(dark, seen_last()))
+    assert str(first_fault(dark, seen_last())) == "the environment gave an observation of nan (environment 2, step 1 of the rollout)"
+    assert not is_sound(given_by_environments(rows(), seen_last(np.inf)))
+    assert str(first_fault(rows(), seen_last(np.inf))) == "the environment gave an observation of inf (environment 2, step 4 of the rollout)"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
     clean = rows()
-    assert is_sound(jnp.asarray(clean.observation), jnp.asarray(clean.reward))
+    assert is_sound(given_by_environments(clean, seen_last()))
     for name, place in (("observation", (1, 3, 2, 1)), ("reward", (0, 0, 0))):
         broken = rows()
         getattr(broken, name)[place] = value
-        assert not is_sound(jnp.asarray(broken.observation), jnp.asarray(broken.reward))
+        assert not is_sound(given_by_environments(broken, seen_last()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,9 @@ import pytest
 import safetensors.numpy
 from cut_off import Breaker, numbers
 
+from costate import _files
 from costate._errors import BundleError, CheckpointError, ConfigError, CostateError, StorageError
-from costate.checkpoint import _digest, folders
+from costate.checkpoint import _digest, folders, save
 from costate.config import RunConfig
 from costate.deploy.bundle import read
 from costate.run_directory import open_run
@@ -228,8 +229,46 @@ def test_hostile_records_are_refused(what: str, tmp_path: pathlib.Path) -> None:
         record = json.loads((folder / "checkpoint.json").read_text()) | RECORDS[what]
         (folder / "checkpoint.json").write_text(json.dumps(record))
         reseal(folder)
-    with pytest.raises(CostateError):
+    expected = "which cannot be" if "chunk" not in what and "replay" in RECORDS[what] else "was altered"
+    with pytest.raises(CostateError, match=expected):
         resume(run.path)
+
+
+def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path: pathlib.Path) -> None:
+    """So that what is refused above is refused for what was altered."""
+    shutil.copytree(FIXTURES / "sac", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    for folder in folders(run.checkpoints):
+        reseal(folder)
+    load_state(run, None, pytest.fail)
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+def test_a_checkpoint_that_is_replaced_is_there_whenever_that_is_cut_off(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Between moving the old one aside and giving the new one its name, or before: as by a kill, after which nothing cleans up."""
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    newest = folders(run.checkpoints)[-1]
+    checkpoint, state = load_state(run, None, pytest.fail)
+    real, calls = os.replace, iter(range(10))
+
+    class Killed(BaseException):
+        pass
+
+    def cut_off(source: pathlib.Path, target: pathlib.Path) -> None:
+        if next(calls) == moment:
+            monkeypatch.setattr(_files, "restore", lambda path: None)
+            raise Killed
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", cut_off)
+    with pytest.raises(Killed):
+        save(run.checkpoints, checkpoint, state)
+    monkeypatch.undo()
+    assert folders(run.checkpoints)[-1] == newest
+    assert load_state(run, None, pytest.fail)[0] == checkpoint
 
 
 def test_a_record_of_brackets_is_refused(tmp_path: pathlib.Path) -> None:

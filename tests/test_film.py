@@ -17,7 +17,7 @@ from costate.rollout import RolloutConfig
 from costate.run_directory import Run, create_run
 from costate.show import renderer
 from costate.show.film import FilmConfig, annotated, film, side_by_side, spread_out, tiles_of
-from costate.show.player import Moment
+from costate.show.player import Moment, Player
 
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
 
@@ -172,3 +172,26 @@ def test_impossible_films_are_refused(changes: dict[str, float], message: str) -
 def test_a_film_of_an_unknown_kind_is_refused(run: Run, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ConfigError, match=r"ends in \.avi, but a film is one of \.mp4, \.gif"):
         film(tiles_of([run], (), grid=False), FilmConfig(), tmp_path / "film.avi", pytest.fail)
+
+
+@draws
+def test_a_film_of_an_episode_that_ends_early_keeps_its_last_picture(run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance, steps = Player.advance, iter(range(10_000))
+    monkeypatch.setattr(Player, "advance", lambda self, dark: (advance(self, dark)[0], next(steps) == 20))
+    out = tmp_path / "short.gif"
+    (total,) = film(
+        tiles_of([run], (), grid=False), FilmConfig(seconds=0.6, frames_per_second=10, width=96, height=64, dropout=0.0), out, pytest.fail
+    )
+    assert next(steps) == 21
+    assert total > 0.0
+    # 21 steps of 0.01 s: from the fourth picture on nothing moves.
+    frames = []
+    with Image.open(out) as picture:
+        for number in range(picture.n_frames):
+            picture.seek(number)
+            frames.append(np.asarray(picture.convert("RGB")).copy())
+    assert len(frames) == 6
+    # The strip of what was seen, and the numbers; the camera still goes up a little.
+    np.testing.assert_array_equal(frames[3][-8:], frames[5][-8:])
+    moved, held = (np.abs(frames[a].astype(int) - frames[b]).mean() for a, b in ((0, 3), (3, 5)))
+    assert held < 0.5 * moved

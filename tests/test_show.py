@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import socket
 import urllib.error
 import urllib.request
@@ -27,13 +28,14 @@ from costate.show.drawing import DARK, _rgb
 from costate.show.guard import may_ask, start_server
 from costate.show.live import check_watchable
 from costate.show.pace import LARGEST_BACKLOG, Pace
+from costate.show.page import Page
 from costate.show.performance import Push, strongest
 from costate.show.player import Moment, Player, sensor_names
 from costate.show.plots import bars_of, curve_picture
 from costate.show.requirements import require
 from costate.show.scene import DRAWN, GEOM, Scene, Shape, mesh_of, quaternion, radius_of
 from costate.show.sensors import Blackouts, SwitchedSensors, next_dark
-from costate.show.view import Meter, ViewConfig, open_performance, titles_of, view
+from costate.show.view import Meter, ViewConfig, _take_newest, open_performance, titles_of, view
 from costate.trained import load_controller
 
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
@@ -376,7 +378,7 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
     with pytest.raises(ConfigError, match="LQR cannot be drawn: the engine jax has no MuJoCo model"):
         open_performance([lqr], ViewConfig(), pytest.fail)
     with pytest.raises(ConfigError, match="LQR cannot be drawn"):
-        check_watchable(lqr.config)
+        check_watchable(lqr.config, 8080)
     walker = made_run(tmp_path / "walker", dataclasses.replace(SMALL, task="WalkerStand"))
     with pytest.raises(ConfigError, match="different tasks, CartpoleSwingup and WalkerStand"):
         open_performance([runs[0], walker], ViewConfig(), pytest.fail)
@@ -384,6 +386,43 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
         open_performance([*runs, walker], ViewConfig(), pytest.fail)
     with pytest.raises(ConfigError, match="dropout is 2"):
         open_performance(runs, ViewConfig(dropout=2.0), pytest.fail)
+
+
+def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path: pathlib.Path) -> None:
+    run = made_run(tmp_path / "run", SMALL)
+    performance = open_performance([run], ViewConfig(step=0), pytest.fail)
+    page = Page(performance, "127.0.0.1", 0, step=0)
+    try:
+        _take_newest(page)
+        assert performance.players[0].env_steps == 0
+        page.take(0, 4000)
+        assert performance.players[0].env_steps == 4000
+        # Training drops what is old, and somebody may delete all of it.
+        shutil.rmtree(run.path / "milestones")
+        page.take(0, 0)
+        assert performance.players[0].env_steps == 4000
+        page.update_status(1.0)
+        assert "no checkpoint at step 0" in page._status.content
+        shutil.rmtree(run.path / "checkpoints")
+        page.take(0, None)
+        assert performance.players[0].env_steps == 4000
+    finally:
+        page.close()
+        performance.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"burst_length": -1.0}, "burst_length is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"dropout": 1.5}, "dropout is 1.5"),
+        ({"port": 99999}, "port is 99999"),
+    ],
+)
+def test_impossible_views_are_refused(runs: list[Run], changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_performance(runs[:1], ViewConfig(**changes), pytest.fail)
 
 
 def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:

@@ -27,19 +27,29 @@ def write_through(path: pathlib.Path, content: bytes) -> None:
 
 def replace_atomically(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
     """Let ``write`` make a file or a folder beside ``path``, then give it that name; on any error nothing remains of it."""
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
     with explained_errors(path):
         try:
             remove(temporary)
             write(temporary)
             if path.is_dir():
-                # A folder cannot be renamed onto another; the old one goes only now that the new one is whole.
-                remove(path)
+                # A folder cannot be renamed onto another; until the new one has its name, the old one can be brought back.
+                remove(old)
+                os.replace(path, old)
             os.replace(temporary, path)
+            remove(old)
         except BaseException:
             with contextlib.suppress(OSError, StorageError):
+                restore(path)
                 remove(temporary)
             raise
+
+
+def restore(path: pathlib.Path) -> None:
+    """Bring a folder back that was cut off while it was being replaced: it was moved aside, and nothing had its name yet."""
+    old = path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():
+        os.replace(old, path)
 
 
 @contextlib.contextmanager
@@ -66,9 +76,12 @@ def try_lock(path: pathlib.Path) -> IO[str] | None:
         lock = open(path, "a+")  # noqa: SIM115  (held by the caller)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         lock.close()
         return None
+    except OSError:
+        # A file system that knows no locks. Whoever works on one has to see to it that two processes do not; refusing would leave nothing to work on.
+        return lock
     return lock
 
 

@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded, read_json
 from costate._errors import CheckpointError, ConfigError
-from costate._files import remove, replace_atomically, write_through
+from costate._files import remove, replace_atomically, restore, write_through
 from costate.config import RunConfig, differing_fields, from_json, to_json
 from costate.replay import Replay
 from costate.replay_store import Chunk, load_rows, remove_unused, save_new_rows
@@ -57,12 +57,7 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
     Of a ``replay``, which is not part of ``state``, only the rows are written that ``checkpoint.replay``, the chunks of the checkpoint before, do not
     hold; the returned checkpoint lists them too.
     """
-    tensors = to_tensors(state)
-    for name, tensor in tensors.items():
-        if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
-            raise CheckpointError(
-                f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. The checkpoints before it are kept."
-            )
+    tensors = finite_tensors(state, checkpoint)
     if replay is not None:
         checkpoint = dataclasses.replace(checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay))
     _write(directory, checkpoint, tensors)
@@ -77,7 +72,18 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
 
 def save_milestone(directory: pathlib.Path, checkpoint: Checkpoint, shown: Any) -> None:
     """Write what can be shown of a policy into ``directory``, in the form of a checkpoint, but without what only training needs. It stays."""
-    _write(directory, dataclasses.replace(checkpoint, replay=()), to_tensors(shown))
+    _write(directory, dataclasses.replace(checkpoint, replay=()), finite_tensors(shown, checkpoint))
+
+
+def finite_tensors(state: Any, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """The arrays of a state; raises if any number in them is none."""
+    tensors = to_tensors(state)
+    for name, tensor in tensors.items():
+        if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
+            raise CheckpointError(
+                f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. The checkpoints before it are kept."
+            )
+    return tensors
 
 
 def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, np.ndarray]) -> None:
@@ -98,7 +104,10 @@ def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """All checkpoints in ``directory``, oldest first."""
+    """All checkpoints in ``directory``, oldest first; one that was cut off while it was replaced is brought back."""
+    for aside in directory.glob(".step_*.old"):
+        with contextlib.suppress(OSError):
+            restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
     return sorted(path for path in directory.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
@@ -120,6 +129,8 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
     """
     record = _read_record(folder / RECORD_FILE)
     checkpoint = _checkpoint_of(record, folder / RECORD_FILE)
+    if checkpoint.env_steps != steps_of(folder):
+        raise CheckpointError(f"{folder / RECORD_FILE} was altered: it is of step {checkpoint.env_steps}, which is not that of its folder.")
     try:
         # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
         written = to_json(from_json(checkpoint.config))

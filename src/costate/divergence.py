@@ -9,20 +9,21 @@ import numpy as np
 
 from costate._errors import DivergedError, SimulationError
 from costate.checkpoint import folders
+from costate.envs.base import TimeStep
 from costate.group import Group, load_group, save_group
 from costate.metrics_log import Row
 from costate.run_directory import Run
-from costate.soundness import first_fault, is_sound
+from costate.soundness import first_fault, given_by_environments, is_sound
 
 # Times that a learning rate is halved before a run gives up: to a sixteenth.
 MOST_SLOWDOWNS = 4
 
 
-def check_experience(group: Group, iteration: int, rows: Any) -> None:
+def check_experience(group: Group, iteration: int, rows: Any, last: TimeStep) -> None:
     """Raise if what a rollout collected in ``iteration`` holds something that is no number, before anything is learnt from it."""
-    if bool(is_sound(rows.observation, rows.reward)):
+    if bool(is_sound(given_by_environments(rows, last))):
         return
-    fault = first_fault(rows)
+    fault = first_fault(rows, last)
     assert fault is not None, "something was not finite"
     run, steps = group.runs[fault.seed], group.config.rollout.steps_per_iteration
     where = f"In iteration {iteration} of {run.path} (environment steps {(iteration - 1) * steps:,} to {iteration * steps:,}) {fault}."
@@ -62,7 +63,7 @@ def slow_down(group: Group, say: Callable[[str], None], error: DivergedError) ->
         return False
     say(str(error))
     saved, states = load_group(group.runs, lambda warning: say(f"warning: {warning}"))
-    times = saved[0].slowdowns + 1
+    times = max(checkpoint.slowdowns for checkpoint in saved) + 1
     if times > MOST_SLOWDOWNS:
         say(f"the learning rate was halved {MOST_SLOWDOWNS} times already, which did not help")
         return False

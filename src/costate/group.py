@@ -76,9 +76,10 @@ def save_group(
             # Writing would make a new folder that looks like a run and is none.
             raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
         try:
-            saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
             if is_milestone(old.iteration, iteration, run.config.iterations):
+                # First: one that is too new is removed when the run goes on, but one that is missing would stay so.
                 save_milestone(run.milestones, checkpoint, algorithm.insight(state))
+            saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
         except CheckpointError as error:
             # The other seeds are saved before this is said.
             failures.append(error)

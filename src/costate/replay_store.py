@@ -6,7 +6,6 @@ Writing the whole ring with every checkpoint would cost as much as the rest of a
 import dataclasses
 import hashlib
 import pathlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +19,8 @@ from costate._errors import CheckpointError
 from costate._files import explained_errors, remove, write_atomically
 from costate.replay import Replay, ReplayRows
 
-FILE = re.compile(r"rows_\d{12}_\d{12}\.safetensors")
+# Rows are counted in 32 bits.
+LAST_ROW = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +60,9 @@ def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay
     """The ring that the chunks were written from; anything missing, truncated or altered is an error that names the file."""
     rings = {name: np.zeros(ring.shape, ring.dtype) for name, ring in _fields(template).items()}
     capacity = template.capacity
+    _check(chunks, capacity)
     written = chunks[-1].stop if chunks else 0
     for chunk in chunks:
-        _check(chunk, capacity)
         tensors = _read(directory / chunk.file, chunk, rings)
         remembered = np.arange(max(chunk.start, written - capacity), chunk.stop)
         for name, ring in rings.items():
@@ -71,13 +71,17 @@ def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay
     return Replay(rows, jax.device_put(np.int32(written)))
 
 
-def _check(chunk: Chunk, capacity: int) -> None:
-    """A record may name anything: a file elsewhere, or more rows than there can be."""
-    whole = type(chunk.start) is int and type(chunk.stop) is int
-    if not (isinstance(chunk.file, str) and FILE.fullmatch(chunk.file) and whole and 0 <= chunk.start < chunk.stop <= chunk.start + capacity):
-        raise CheckpointError(
-            f"The replay of this checkpoint names {chunk.file!r} with rows {chunk.start} to {chunk.stop}, which cannot be. It was altered."
-        )
+def _check(chunks: Sequence[Chunk], capacity: int) -> None:
+    """A record may name anything: a file elsewhere, more rows than there can be, or rows with gaps between them."""
+    before = None
+    for chunk in chunks:
+        whole = type(chunk.start) is int and type(chunk.stop) is int and 0 <= chunk.start < chunk.stop <= min(chunk.start + capacity, LAST_ROW)
+        named = whole and chunk.file == f"rows_{chunk.start:012d}_{chunk.stop:012d}.safetensors"
+        if not named or (before is not None and chunk.start != before):
+            raise CheckpointError(
+                f"A checkpoint names rows {chunk.start} to {chunk.stop} of its replay in {chunk.file!r}, which cannot be. It was altered."
+            )
+        before = chunk.stop
 
 
 def _fields(replay: Replay) -> dict[str, Any]:

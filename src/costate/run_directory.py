@@ -104,8 +104,8 @@ def _locked(path: pathlib.Path) -> IO[str]:
     lock = try_lock(path / LOCK_FILE)
     if lock is None:
         raise RunDirectoryError(
-            f"{path} is being trained by another process{_holder(path / LOCK_FILE)}. Wait until it is done, stop it, or choose another folder "
-            f"with --out."
+            f"{path} is being trained by another process{_holder(path / LOCK_FILE)}. Wait until it is done, or stop it; a new run can go "
+            f"into another folder with --out."
         )
     # For people only: what counts is the lock itself.
     lock.truncate(0)

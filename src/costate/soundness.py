@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool, Float
+from costate._types import Array, Bool
+from costate.envs.base import TimeStep
 
 
 class Fault(NamedTuple):
@@ -26,20 +27,31 @@ class Fault(NamedTuple):
 
 
 @jax.jit
-def is_sound(observation: Float[Array, "N T B O"], reward: Float[Array, "N T B"]) -> Bool[Array, ""]:
-    """Whether everything that environments gave is finite."""
-    return jnp.isfinite(observation).all() & jnp.isfinite(reward).all()
+def is_sound(given: Any) -> Bool[Array, ""]:
+    """Whether all numbers of some arrays are finite."""
+    return jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves(given)]).all()
 
 
-def first_fault(rows: Any) -> Fault | None:
-    """Where it began, from the rows of all seeds: in a step an observation comes first, then the control, then its reward."""
+def given_by_environments(rows: Any, last: TimeStep) -> tuple[Any, ...]:
+    """All that comes from a simulator: the rows, with what sensors would have shown in the dark where that is kept, and what was seen last."""
+    return rows.observation, getattr(rows, "complete", None), rows.reward, last.observation, last.complete
+
+
+def first_fault(rows: Any, last: TimeStep) -> Fault | None:
+    """Where it began: in a step an observation comes first, then the control, then its reward. ``last`` is the observation after the last row."""
+    complete = getattr(rows, "complete", None)
+    kinds = [("observation", rows.observation, 0), ("observation", complete, 0), ("control", rows.action, 0), ("reward", rows.reward, 0)]
+    steps = rows.reward.shape[1]
+    kinds += [("observation", None if array is None else np.asarray(array)[:, None], steps) for array in (last.observation, last.complete)]
     found = []
-    for order, (what, array) in enumerate((("observation", rows.observation), ("control", rows.action), ("reward", rows.reward))):
+    for order, (what, array, offset) in enumerate(kinds):
+        if array is None:
+            continue
         values = np.asarray(array)
         bad = ~np.isfinite(values.reshape(*values.shape[:3], -1)).all(-1)
         if bad.any():
             step = int(np.flatnonzero(bad.any(axis=(0, 2)))[0])
             seed, environment = map(int, np.argwhere(bad[:, step])[0])
             numbers = values[seed, step, environment].ravel()
-            found.append((step, order, Fault(seed, step, environment, what, float(numbers[~np.isfinite(numbers)][0]))))
+            found.append((step + offset, order, Fault(seed, step + offset, environment, what, float(numbers[~np.isfinite(numbers)][0]))))
     return min(found)[2] if found else None

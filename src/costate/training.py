@@ -226,7 +226,13 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
             reporter.say("bringing the environments back to where they were …")
             env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
-        finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None, starts), reporter, stop)
+        try:
+            finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None, starts), reporter, stop)
+        except DivergedError as error:
+            if stop.asked:
+                # Whoever asked for it does not want another attempt.
+                raise KeyboardInterrupt from error
+            raise
     return [Outcome(run, finished) for run in group.runs]
 
 
@@ -281,7 +287,9 @@ def _iterate(
         if programs is None:
             assert position.rollout_state is not None, "a run starts between cycles"
             started = time.perf_counter()
-            programs = compile_programs(config.slowed(position.saved[0].slowdowns), env, position.states, position.rollout_state, group.layout)
+            programs = compile_programs(
+                config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved)), env, position.states, position.rollout_state, group.layout
+            )
             forget_uncacheable()
             position = dataclasses.replace(position, states=programs.place(position.states))
             reporter.say(_compiled(group.layout, time.perf_counter() - started))
@@ -324,7 +332,7 @@ def _advance(group: Group, programs: Programs, position: _Position) -> tuple[_Po
     config = group.config
     started = time.perf_counter()
     rollout_state, experience = programs.collect(position.states, position.rollout_state)
-    check_experience(group, position.iteration + 1, experience.rows[0])
+    check_experience(group, position.iteration + 1, experience.rows[0], rollout_state.timestep)
     collected = time.perf_counter()
     states, metrics = programs.update(position.states, experience)
     values = {name: np.asarray(value) for name, value in metrics.items()}

@@ -70,6 +70,9 @@ def verify(run: Run, iterations: int = 2, tell: Tell = nobody) -> Verification:
         with contextlib.suppress(_Enough):
             train_together(configs, outs, devices=devices if isinstance(devices, int) else None, reporter=counter)
         again = Run(outs[seeds.index(run.config.seed)], run.config).read_metrics()[: len(logged)]
+    if len(again) < len(logged):
+        # Somebody asked for a stop meanwhile.
+        raise KeyboardInterrupt
     return Verification(len(logged), *compare(logged, again), machine_changes(noted, describe_machine()))
 
 

@@ -133,7 +133,7 @@ def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, rep
         return contextlib.nullcontext()
     from costate.show.live import check_watchable, watched
 
-    check_watchable(config)
+    check_watchable(config, arguments.port)
     return watched(out, arguments.port, arguments.resume is not None, reporter.say)
 
 

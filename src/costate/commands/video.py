@@ -33,7 +33,7 @@ class Video:
     dropout: float | None = None
     """Probability of blackouts; that of training if not given."""
     burst_length: float | None = None
-    """Mean number of steps of a blackout; every step by itself if not given."""
+    """Mean number of steps of a blackout, 0 to draw every step by itself; that of training if not given."""
     seed: int = 0
     """Of the episode."""
     fps: int = 25
@@ -43,7 +43,7 @@ class Video:
     height: int = 360
     """Of one policy's picture, in pixels."""
     json: bool = False
-    """Print one JSON document instead of lines."""
+    """Print the result as one JSON document, and everything else to stderr."""
 
 
 def run(arguments: list[str]) -> int:

@@ -23,7 +23,7 @@ class View:
     dropout: float | None = None
     """Probability of blackouts at first; that of training if not given."""
     burst_length: float | None = None
-    """Mean number of steps of a blackout at first; every step by itself if not given."""
+    """Mean number of steps of a blackout at first, 0 to draw every step by itself; that of training if not given."""
     step: int | None = None
     """Training steps of the policy to start with; the newest if not given."""
     seed: int = 0

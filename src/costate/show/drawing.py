@@ -44,12 +44,9 @@ class Drawing:
         self._shown, self._dark = shapes, dark
 
     def _replace(self, i: int, shape: Shape, dark: bool) -> None:
+        # One of the same name takes the place of the one before.
         handle = self._add(f"{self._name}/shape {i}", shape, dark)
-        if i < len(self._handles):
-            self._handles[i].remove()
-            self._handles[i] = handle
-        else:
-            self._handles.append(handle)
+        self._handles[i : i + 1] = [handle]
 
     def _move(self, i: int, shape: Shape, dark: bool) -> None:
         handle, before = self._handles[i], self._shown[i]

@@ -13,12 +13,14 @@ from costate._errors import CheckpointError, ConfigError
 from costate._files import explained_errors, replace_atomically
 from costate._progress import Tell, nobody
 from costate._types import UInt8
+from costate.checkpoint import folders, steps_of
+from costate.config import check_seed
 from costate.group import variant
 from costate.run_directory import Run
 from costate.show.performance import Performance
 from costate.show.player import Moment, Player
 from costate.show.renderer import Renderer
-from costate.show.sensors import Blackouts
+from costate.show.sensors import Blackouts, check_blackouts
 from costate.startup import prepare_jax
 from costate.trained import shown_steps
 
@@ -54,8 +56,8 @@ class FilmConfig:
     def __post_init__(self) -> None:
         if not 0.0 < self.seconds < math.inf:
             raise ConfigError(f"seconds is {self.seconds}, but a film has a length. Give a positive number, such as 10.")
-        if self.dropout is not None and not 0.0 <= self.dropout <= 1.0:
-            raise ConfigError(f"dropout is {self.dropout}, but a probability lies between 0 and 1.")
+        check_blackouts(0.0 if self.dropout is None else self.dropout, self.burst_length)
+        check_seed(self.seed)
         if not 1 <= self.frames_per_second <= 100:
             raise ConfigError(f"fps is {self.frames_per_second}, but it must lie between 1 and 100. 25 is what films have.")
         for name in ("width", "height"):
@@ -88,7 +90,9 @@ def tiles_of(runs: Sequence[Run], steps: Sequence[int], grid: bool) -> list[Tile
     missing = [step for step in steps if step not in available]
     if missing:
         raise CheckpointError(f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}.")
-    chosen = tuple(steps) or (spread_out(available, GRID_STEPS) if grid else available[-1:])
+    # Milestones are evenly spread over training; the last few checkpoints are not.
+    evenly = tuple(map(steps_of, folders(run.milestones))) or available
+    chosen = tuple(steps) or (spread_out(evenly, GRID_STEPS) if grid else available[-1:])
     return [Tile(run, step, f"{variant(run.config)} after {step:,} steps") for step in chosen]
 
 
@@ -110,7 +114,7 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
         trained = tiles[0].run.config.sensors
         probability = trained.dropout if config.dropout is None else config.dropout
         burst = trained.burst_length if config.burst_length is None else config.burst_length
-        performance = Performance(players, Blackouts(probability, burst), config.seed)
+        performance = Performance(players, Blackouts(probability, burst or None), config.seed)
         try:
             frames = _frames(performance, renderer, config, tell)
             with explained_errors(out):
@@ -126,11 +130,11 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
 def _frames(performance: Performance, renderer: Renderer, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
     """Pictures at the film's rate, each at the control step that its time has come to."""
     count = max(1, round(config.seconds * config.frames_per_second))
-    made = 0
+    over = False
     for number in range(count):
-        while made <= number / config.frames_per_second / performance.timestep and performance.step < performance.episode_steps - 1:
-            performance.advance()
-            made += 1
+        # Where the episode ends before the film does, its last picture stays.
+        while not over and performance.step <= number / config.frames_per_second / performance.timestep:
+            over = performance.advance_within()
         tiles = [
             annotated(renderer.draw(player.robot.model, player.robot.data), player.title, list(history))
             for player, history in zip(performance.players, performance.histories, strict=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from costate._errors import ConfigError
 from costate.config import RunConfig
 from costate.interrupts import stop_requests
 from costate.run_directory import CONFIG_FILE, open_run
@@ -22,8 +23,10 @@ SECONDS_TO_CLOSE = 5.0
 FRAMES_PER_SECOND = 12.0
 
 
-def check_watchable(config: RunConfig) -> None:
+def check_watchable(config: RunConfig, port: int) -> None:
     """Raise if there would be nothing to watch, before anything is trained."""
+    if not 0 <= port < 2**16:
+        raise ConfigError(f"port is {port}, but ports are numbers from 0 to 65535. 0 takes any that is free.")
     require("--live", "viser", "mujoco")
     config.task_record.visible().close()
 

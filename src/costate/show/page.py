@@ -1,5 +1,8 @@
 """The page in the browser: controls, scene and plots. What somebody does there is put into a queue, which one thread works off between two steps."""
 
+import contextlib
+import html
+import io
 import queue
 import time
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from typing import Any
 
 import viser
 
+from costate._errors import CheckpointError, ConfigError
 from costate.run_directory import Run
 from costate.show.drawing import Drawing
 from costate.show.guard import start_server
@@ -32,7 +36,7 @@ Command = Callable[[], None]
 class Page:
     """Everything that a browser shows of a performance."""
 
-    def __init__(self, performance: Performance, host: str, port: int) -> None:
+    def __init__(self, performance: Performance, host: str, port: int, step: int | None = None) -> None:
         titles = [player.title for player in performance.players]
         self.performance = performance
         self.server = start_server(host, port, f"costate: {performance.players[0].run.config.task}")
@@ -41,8 +45,10 @@ class Page:
         self.speed = 1.0
         self.follow = True
         self.steps_asked = 0
-        self.newest = [True for _ in titles]
+        self.newest = [step is None for _ in titles]
         """Which robots take every new checkpoint as it comes."""
+        self._start = NEWEST if step is None else f"{step:,}"
+        self._trouble = ""
         self._off_until = 0.0
         self._off_held = False
         self._titles = titles
@@ -75,7 +81,9 @@ class Page:
         return bool(self.server.get_clients())
 
     def close(self) -> None:
-        self.server.stop()
+        # It would say so in its own words.
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.server.stop()
 
     def work_off(self, now: float) -> None:
         """Do what was asked for since the last time."""
@@ -84,6 +92,15 @@ class Page:
         off = self._off_held or now < self._off_until
         if off != self.performance.blackouts.off:
             self.performance.blackouts = self.performance.blackouts._replace(off=off)
+
+    def take(self, which: int, step: int | None) -> None:
+        """Give a robot the policy of a step, or the newest; where training has dropped it meanwhile, that is said and nothing changes."""
+        try:
+            steps = shown_steps(self.performance.players[which].run)
+            self.performance.load(which, steps[-1] if step is None else step)
+            self._trouble = ""
+        except (CheckpointError, ConfigError, IndexError) as error:
+            self._trouble = str(error) or "There is no policy any more."
 
     def update_scene(self) -> None:
         for drawing in self._drawings:
@@ -114,9 +131,10 @@ class Page:
         state = f"{factor:.2f} × real time" if self.playing else "paused"
         second = self.performance.step * self.performance.timestep
         played = self.performance.returns
-        last = f"; last returns {', '.join('/'.join(f'{r:.0f}' for r in returns) for returns in played[-3:])}" if played else ""
+        last = f"; last returns {', '.join('/'.join(f'{r:.0f}' for r in returns) for returns in played)}" if played else ""
         where = f"episode {self.performance.seed}, {second:.2f} s, {state}{last}"
-        self._status.content = f'<div id="costate-status" style="font-size:.85em;padding:.2em .8em">{"<br>".join(lines)}<br>{where}</div>'
+        lines += [where, html.escape(self._trouble)] if self._trouble else [where]
+        self._status.content = f'<div id="costate-status" style="font-size:.85em;padding:.2em .8em">{"<br>".join(lines)}</div>'
 
     def _ask(self, command: Command) -> Callable[[Any], None]:
         """What a widget calls: nothing happens in its thread."""
@@ -175,12 +193,12 @@ class Page:
     def _add_picker(self, gui: viser.GuiApi, which: int, title: str) -> Any:
         run = self.performance.players[which].run
         label = "Policy after" if len(self._titles) == 1 else title
-        picker = gui.add_dropdown(label, _choices(run), initial_value=NEWEST, hint="Training steps at which the policy was kept")
+        picker = gui.add_dropdown(label, _choices(run), initial_value=self._start, hint="Training steps at which the policy was kept")
 
         def choose() -> None:
             value = str(picker.value)
             self.newest[which] = value == NEWEST
-            self.performance.load(which, shown_steps(run)[-1] if value == NEWEST else int(value.replace(",", "")))
+            self.take(which, None if value == NEWEST else int(value.replace(",", "")))
 
         picker.on_update(self._ask(choose))
         return picker

@@ -13,6 +13,8 @@ from costate.show.sensors import Blackouts, next_dark
 
 # Seconds of the past that are kept to be drawn.
 HISTORY = 8.0
+# Episodes whose returns are kept.
+RETURNS = 3
 # Seconds for which a push lasts.
 PUSH = 0.2
 
@@ -42,8 +44,8 @@ class Performance:
         self.episode_steps = record.episode_steps
         length = max(2, round(HISTORY / self.timestep))
         self.histories: tuple[collections.deque[Moment], ...] = tuple(collections.deque(maxlen=length) for _ in players)
-        self.returns: list[tuple[float, ...]] = []
-        """Of the episodes that were played to their end."""
+        self.returns: collections.deque[tuple[float, ...]] = collections.deque(maxlen=RETURNS)
+        """Of the last episodes that came to an end; side by side, one that is over for either is over for both."""
         self.seed = seed
         self.dark = False
         self._by_chance = False
@@ -57,6 +59,12 @@ class Performance:
 
     def advance(self) -> None:
         """One control step of every robot; after the last of an episode the next one starts."""
+        if self.advance_within():
+            self.returns.append(tuple(history[-1].total for history in self.histories))
+            self.restart(self.seed + 1)
+
+    def advance_within(self) -> bool:
+        """One control step of every robot; true if the episode is over: by itself for any of them, or by its time limit."""
         self._by_chance = next_dark(self.blackouts, self._by_chance, self._step == 0, self._draws)
         self.dark = self._by_chance or self.blackouts.off
         ended = False
@@ -68,9 +76,7 @@ class Performance:
         self._pushed -= 1
         if self._pushed == 0:
             self._release()
-        if ended or self._step >= self.episode_steps:
-            self.returns.append(tuple(history[-1].total for history in self.histories))
-            self.restart(self.seed + 1)
+        return ended or self._step >= self.episode_steps
 
     def restart(self, seed: int | None = None) -> None:
         """Start an episode in every robot: the same one once more, or that of another seed."""

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from costate._errors import CheckpointError, ConfigError
+from costate.config import check_seed
 from costate.group import variant
 from costate.run_directory import Run
 from costate.show.pace import Pace
 from costate.show.page import Page
 from costate.show.performance import Performance
 from costate.show.player import Player
-from costate.show.sensors import Blackouts
+from costate.show.sensors import Blackouts, check_blackouts
 from costate.startup import prepare_jax
 from costate.trained import shown_steps
 
@@ -45,17 +46,19 @@ def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[st
     """Robots with the policies of one or two runs."""
     if not 1 <= len(runs) <= 2:
         raise ConfigError(f"{len(runs)} runs were given, but one or two can be looked at.")
+    if not 0 <= config.port < 2**16:
+        raise ConfigError(f"port is {config.port}, but ports are numbers from 0 to 65535. 0 takes any that is free.")
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one.")
     prepare_jax()
     trained = runs[0].config.sensors
     probability = trained.dropout if config.dropout is None else config.dropout
-    if not 0.0 <= probability <= 1.0:
-        raise ConfigError(f"dropout is {probability}, but a probability lies between 0 and 1.")
+    check_blackouts(probability, config.burst_length)
+    check_seed(config.seed)
     burst = trained.burst_length if config.burst_length is None else config.burst_length
     players = [Player(run, config.step, warn, title) for run, title in zip(runs, titles_of(runs), strict=True)]
-    return Performance(players, Blackouts(probability, burst), config.seed)
+    return Performance(players, Blackouts(probability, burst or None), config.seed)
 
 
 def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False) -> None:
@@ -63,8 +66,8 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
     performance = open_performance(runs, config, lambda warning: say(f"warning: {warning}"))
     page = None
     try:
-        page = Page(performance, config.host, config.port)
-        if page.port != config.port:
+        page = Page(performance, config.host, config.port, config.step)
+        if page.port != config.port and config.port:
             say(f"port {config.port} is in use; this is on {page.port}")
         say(f"look at http://{config.host}:{page.port}")
         _play(page, config.frames_per_second, stopped)
@@ -126,11 +129,7 @@ def _take_newest(page: Page) -> None:
     for i, player in enumerate(page.performance.players):
         steps = shown_steps(player.run)
         if page.newest[i] and steps and steps[-1] > player.env_steps:
-            try:
-                page.performance.load(i, steps[-1])
-            except CheckpointError:
-                # It was dropped or is being replaced at this very moment; the next look finds another.
-                continue
+            page.take(i, None)
 
 
 class Meter:

@@ -9,12 +9,13 @@ from costate._registry import nearest
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.tasks import TASKS, Family, Task
 
-# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it.
+# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it. Its reachers cannot be built with
+# MuJoCo 3.17.
 # fmt: off
 NAMES = (
     "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup", "CartpoleSwingupSparse",
     "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand",
-    "HumanoidWalk", "PendulumSwingup", "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
+    "HumanoidWalk", "PendulumSwingup", "PointMass", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
 )
 # fmt: on
 
