@@ -9,8 +9,8 @@ from costate._registry import nearest
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.tasks import TASKS, Family, Task
 
-# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it. Its reachers cannot be built with
-# MuJoCo 3.17.
+# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it. Its reachers cannot be built
+# with MuJoCo 3.17.
 # fmt: off
 NAMES = (
     "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup", "CartpoleSwingupSparse",
