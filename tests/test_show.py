@@ -319,6 +319,7 @@ def test_curves_go_from_corner_to_corner() -> None:
         ("127.0.0.1", "evil.example:8080", None, False),
         ("127.0.0.1", "evil.example", "http://evil.example", False),
         ("127.0.0.1", "127.0.0.1:8080", "http://evil.example", False),
+        ("127.0.0.1", "127.0.0.1:8080", "http://127.0.0.1:9999", False),
         ("127.0.0.1", "localhost.evil.example", None, False),
         ("127.0.0.1", None, None, False),
         ("0.0.0.0", "192.168.0.7:8080", "http://192.168.0.7:8080", True),

@@ -27,7 +27,8 @@ def may_ask(host: str, request_host: str | None, origin: str | None) -> bool:
     """
     if request_host is None or not _is_ours(host, _name(request_host)):
         return False
-    return origin is None or _name(urllib.parse.urlsplit(origin).netloc) == _name(request_host)
+    # The port too: another server on this machine has the same name.
+    return origin is None or urllib.parse.urlsplit(origin).netloc.lower() == request_host.lower()
 
 
 def _is_ours(host: str, name: str) -> bool:
