@@ -26,6 +26,7 @@ from costate._errors import BundleError, CheckpointError, ConfigError, CostateEr
 from costate.checkpoint import _digest, folders, save
 from costate.config import RunConfig
 from costate.deploy.bundle import read
+from costate.group import load_group
 from costate.run_directory import open_run
 from costate.trained import load_state
 from costate.training import resume, train
@@ -241,7 +242,7 @@ def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path: pat
     run = open_run(tmp_path / "run")
     for folder in folders(run.checkpoints):
         reseal(folder)
-    load_state(run, None, pytest.fail)
+    assert load_state(run, None, pytest.fail)[0].env_steps == 400
 
 
 @pytest.mark.parametrize("moment", [0, 1])
@@ -268,6 +269,9 @@ def test_a_checkpoint_that_is_replaced_is_there_whenever_that_is_cut_off(
     with pytest.raises(Killed):
         save(run.checkpoints, checkpoint, state)
     monkeypatch.undo()
+    # Whoever only looks must not touch it: the process that trains could be at this very point.
+    assert (newest in folders(run.checkpoints)) == (moment == 0)
+    load_group([run], pytest.fail)
     assert folders(run.checkpoints)[-1] == newest
     assert load_state(run, None, pytest.fail)[0] == checkpoint
 

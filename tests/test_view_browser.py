@@ -93,6 +93,11 @@ class Opened:
         found = re.search(r"episode (\d+), ([\d.]+) s,", self.status)
         return int(found.group(1)), float(found.group(2))
 
+    @property
+    def sights(self) -> list[str]:
+        """What every robot's badge says."""
+        return re.findall(r"sees|dark", self.status)
+
     def press(self, name: str) -> None:
         self.page.get_by_role("button", name=name, exact=True).click()
 
@@ -210,10 +215,13 @@ def test_the_blackout_slider_changes_what_is_seen(opened: Opened) -> None:
 def test_sensors_are_off_while_the_button_is_held(opened: Opened) -> None:
     button = opened.page.get_by_role("button", name="Sensors off now").bounding_box()
     opened.page.mouse.move(button["x"] + button["width"] / 2, button["y"] + button["height"] / 2)
+    assert opened.sights == ["sees", "sees"]
     opened.page.mouse.down()
     opened.wait("text.includes('dark')")
+    assert opened.sights == ["dark", "dark"]
     opened.page.mouse.up()
     opened.wait("!text.includes('dark')")
+    assert opened.sights == ["sees", "sees"]
 
 
 def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:

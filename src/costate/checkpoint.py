@@ -104,11 +104,14 @@ def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """All checkpoints in ``directory``, oldest first; one that was cut off while it was replaced is brought back."""
-    for aside in directory.glob(".step_*.old"):
-        with contextlib.suppress(OSError):
-            restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
+    """All checkpoints in ``directory``, oldest first."""
     return sorted(path for path in directory.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir())
+
+
+def recover(directory: pathlib.Path) -> None:
+    """Bring a checkpoint back that was cut off while it was replaced. For the process that trains the run alone: another one could be replacing it."""
+    for aside in directory.glob(".step_*.old"):
+        restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
 
 
 def steps_of(folder: pathlib.Path) -> int:

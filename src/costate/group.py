@@ -9,7 +9,7 @@ from costate._errors import CheckpointError, StorageError
 from costate._files import remove
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
-from costate.checkpoint import Checkpoint, folders, load, load_latest, save, save_milestone
+from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone
 from costate.config import RunConfig, to_json
 from costate.cores import CORES
 from costate.curves import draw_learning_curve
@@ -99,6 +99,8 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
     """The newest checkpoints that all runs have and that can be read, and their states with the seeds as the first axis."""
     algorithm = algorithm_for(runs[0].config)
     template, replay = algorithm.detach_replay(state_template(runs[0].config))
+    for run in runs:
+        recover(run.checkpoints)
     if len(runs) == 1:
         checkpoint, state, remembered = load_latest(runs[0].checkpoints, runs[0].config, template, warn, replay)
         _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
