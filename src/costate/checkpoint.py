@@ -109,7 +109,7 @@ def folders(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def recover(directory: pathlib.Path) -> None:
-    """Bring a checkpoint back that was cut off while it was replaced. For the process that trains the run alone: another one could be replacing it."""
+    """Bring a checkpoint back that was cut off while it was replaced. For the process that trains the run: another could be replacing it."""
     for aside in directory.glob(".step_*.old"):
         restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
 
