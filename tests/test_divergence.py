@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from cut_off import Breaker, numbers
 
 from costate._errors import DivergedError, SimulationError
+from costate.algorithms.base import Collected
 from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.divergence import MOST_SLOWDOWNS
@@ -21,12 +21,12 @@ from costate.trained import load_state
 from costate.training import resume, train
 
 
-def rows(**faults: tuple[tuple[int, int, int], float]) -> SimpleNamespace:
+def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
     """Two seeds, four steps, three environments, with a number of some kind at some place."""
     arrays = {"observation": np.zeros((2, 4, 3, 2)), "action": np.zeros((2, 4, 3, 1)), "reward": np.zeros((2, 4, 3))}
     for name, (place, value) in faults.items():
-        arrays[name][place] = value
-    return SimpleNamespace(**arrays)
+        arrays.setdefault(name, np.zeros((2, 4, 3, 2)))[place] = value
+    return Collected(**{"complete": None} | {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()})
 
 
 def seen_last(value: float = 0.0) -> TimeStep:
@@ -51,10 +51,8 @@ def test_the_first_fault_is_found_with_its_cause() -> None:
 
 def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> None:
     """A critic that sees through blackouts learns from the one, and the value after the last step from the other."""
-    dark = rows()
-    dark.complete = np.zeros((2, 4, 3, 2))
-    assert is_sound(given_by_environments(dark, seen_last()))
-    dark.complete[0, 1, 2, 1] = np.nan
+    assert is_sound(given_by_environments(rows(complete=((0, 1, 2), 1.0)), seen_last()))
+    dark = rows(complete=((0, 1, 2), np.nan))
     assert not is_sound(given_by_environments(dark, seen_last()))
     assert str(first_fault(dark, seen_last())) == "the environment gave an observation of nan (environment 2, step 1 of the rollout)"
     assert not is_sound(given_by_environments(rows(), seen_last(np.inf)))
@@ -66,8 +64,7 @@ def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
     clean = rows()
     assert is_sound(given_by_environments(clean, seen_last()))
     for name, place in (("observation", (1, 3, 2, 1)), ("reward", (0, 0, 0))):
-        broken = rows()
-        getattr(broken, name)[place] = value
+        broken = rows(**{name: (place, value)})
         assert not is_sound(given_by_environments(broken, seen_last()))
 
 

@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from costate._errors import DivergedError, SimulationError
+from costate.algorithms import algorithm_for
+from costate.algorithms.base import Experience
 from costate.checkpoint import folders
 from costate.envs.base import TimeStep
 from costate.group import Group, load_group, save_group
@@ -19,8 +20,9 @@ from costate.soundness import first_fault, given_by_environments, is_sound
 MOST_SLOWDOWNS = 4
 
 
-def check_experience(group: Group, iteration: int, rows: Any, last: TimeStep) -> None:
+def check_experience(group: Group, iteration: int, experience: Experience, last: TimeStep) -> None:
     """Raise if what a rollout collected in ``iteration`` holds something that is no number, before anything is learnt from it."""
+    rows = algorithm_for(group.config).collected(experience)
     if bool(is_sound(given_by_environments(rows, last))):
         return
     fault = first_fault(rows, last)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._types import Array, Bool
+from costate.algorithms.base import Collected
 from costate.envs.base import TimeStep
 
 
@@ -32,17 +33,16 @@ def is_sound(given: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves(given)]).all()
 
 
-def given_by_environments(rows: Any, last: TimeStep) -> tuple[Any, ...]:
-    """All that comes from a simulator: the rows, with what sensors would have shown in the dark where that is kept, and what was seen last."""
-    return rows.observation, getattr(rows, "complete", None), rows.reward, last.observation, last.complete
+def given_by_environments(rows: Collected, last: TimeStep) -> tuple[Any, ...]:
+    """All that comes from a simulator and is learnt from: the rows of all seeds, and what was seen after the last of them."""
+    return rows.observation, rows.complete, rows.reward, last.observation, None if rows.complete is None else last.complete
 
 
-def first_fault(rows: Any, last: TimeStep) -> Fault | None:
+def first_fault(rows: Collected, last: TimeStep) -> Fault | None:
     """Where it began: in a step an observation comes first, then the control, then its reward. ``last`` is the observation after the last row."""
-    complete = getattr(rows, "complete", None)
-    kinds = [("observation", rows.observation, 0), ("observation", complete, 0), ("control", rows.action, 0), ("reward", rows.reward, 0)]
-    steps = rows.reward.shape[1]
-    kinds += [("observation", None if array is None else np.asarray(array)[:, None], steps) for array in (last.observation, last.complete)]
+    observation, complete, reward, seen_last, complete_last = given_by_environments(rows, last)
+    kinds = [("observation", observation, 0), ("observation", complete, 0), ("control", rows.action, 0), ("reward", reward, 0)]
+    kinds += [("observation", None if array is None else array[:, None], reward.shape[1]) for array in (seen_last, complete_last)]
     found = []
     for order, (what, array, offset) in enumerate(kinds):
         if array is None:

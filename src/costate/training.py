@@ -332,7 +332,7 @@ def _advance(group: Group, programs: Programs, position: _Position) -> tuple[_Po
     config = group.config
     started = time.perf_counter()
     rollout_state, experience = programs.collect(position.states, position.rollout_state)
-    check_experience(group, position.iteration + 1, experience.rows[0], rollout_state.timestep)
+    check_experience(group, position.iteration + 1, experience, rollout_state.timestep)
     collected = time.perf_counter()
     states, metrics = programs.update(position.states, experience)
     values = {name: np.asarray(value) for name, value in metrics.items()}

@@ -28,6 +28,16 @@ class Experience(NamedTuple):
     is_first: Bool[Array, "*N T B"]
 
 
+class Collected(NamedTuple):
+    """What a rollout brought, whatever an algorithm makes of it."""
+
+    observation: Float[Array, "*N T B O"]
+    complete: Float[Array, "*N T B O"] | None
+    """What working sensors would have shown, where the algorithm learns from that."""
+    action: Float[Array, "*N T B A"]
+    reward: Float[Array, "*N T B"]
+
+
 class Sequence(NamedTuple):
     """What streams of a trained policy went through."""
 
@@ -83,6 +93,10 @@ class AbstractAlgorithm(abc.ABC):
     @abc.abstractmethod
     def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
         """One rollout."""
+
+    @abc.abstractmethod
+    def collected(self, experience: Experience) -> Collected:
+        """What is in it, of one seed or of several."""
 
     @abc.abstractmethod
     def learn(self, state: State, experience: Experience, shards: Shards) -> tuple[State, Metrics]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float, Key, UInt
-from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
+from costate.algorithms.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
 from costate.controllers import SquashedController
 from costate.costate_loss import targets_from_slopes
 from costate.envs.base import AbstractEnv
@@ -61,6 +61,10 @@ class OffPolicy(AbstractAlgorithm):
         clip, sighted = self.config.rollout.observation_clip, self.config.sac.critic == "sighted"
         state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted)
         return state, Experience((rows, episodes), rows.is_first)
+
+    def collected(self, experience: Experience) -> Collected:
+        rows, _ = experience.rows
+        return Collected(rows.observation, rows.complete, rows.action, rows.reward)
 
     def learn(self, state: SACTrainState, experience: Experience, shards: Shards) -> tuple[SACTrainState, Metrics]:
         rows, episodes = experience.rows

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from costate._types import Array, Float, Key, UInt
-from costate.algorithms.base import AbstractAlgorithm, Experience, Metrics, Sequence
+from costate.algorithms.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
 from costate.controllers import PolicyController
 from costate.cores import empty_core_state
 from costate.costate_loss import costate_targets
@@ -56,6 +56,10 @@ class OnPolicy(AbstractAlgorithm):
         policy, stats = acting
         state, trajectory, final_value = roll(env, self.config.rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration)
         return state, Experience((trajectory, final_value), trajectory.is_first)
+
+    def collected(self, experience: Experience) -> Collected:
+        trajectory, _ = experience.rows
+        return Collected(trajectory.observation, None, trajectory.action, trajectory.reward)
 
     def learn(self, state: TrainState, experience: Experience, shards: Shards) -> tuple[TrainState, Metrics]:
         trajectory, final_value = experience.rows
