@@ -16,8 +16,9 @@ from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig
 from costate.run_directory import Run, create_run
 from costate.show import renderer
-from costate.show.film import FilmConfig, annotated, film, side_by_side, spread_out, tiles_of
+from costate.show.film import annotated, film, side_by_side, spread_out, tiles_of
 from costate.show.player import Moment, Player
+from costate.show.settings import EpisodeConfig, FilmConfig
 
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
 
@@ -118,7 +119,7 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
     out = tmp_path / "deep" / "grid.gif"
     told: list[tuple[float | None, str]] = []
     tiles = tiles_of([run], (0, 12000), grid=True)
-    config = FilmConfig(seconds=0.3, frames_per_second=10, width=96, height=64, dropout=1.0)
+    config = FilmConfig(seconds=0.3, fps=10, width=96, height=64, episode=EpisodeConfig(dropout=1.0))
     returns = film(tiles, config, out, pytest.fail, lambda *now: told.append(now))
     picture = Image.open(out)
     assert picture.size == (192, 64)
@@ -131,7 +132,7 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
 def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path) -> None:
     """The same policy twice is the same picture twice."""
     out = tmp_path / "twice.gif"
-    film(tiles_of([run], (0, 0), grid=True), FilmConfig(seconds=0.3, frames_per_second=10, width=96, height=64), out, pytest.fail)
+    film(tiles_of([run], (0, 0), grid=True), FilmConfig(seconds=0.3, fps=10, width=96, height=64), out, pytest.fail)
     picture = Image.open(out)
     picture.seek(2)
     pixels = np.asarray(picture.convert("RGB")).astype(int)
@@ -162,7 +163,7 @@ def test_where_nothing_can_draw_the_packages_are_named(run: Run, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"seconds": 0.0}, "seconds is 0"), ({"width": 65}, "width is 65"), ({"height": 10}, "height is 10"), ({"frames_per_second": 0}, "fps is 0")],
+    [({"seconds": 0.0}, "seconds is 0"), ({"width": 65}, "width is 65"), ({"height": 10}, "height is 10"), ({"fps": 0}, "fps is 0")],
 )
 def test_impossible_films_are_refused(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -180,7 +181,7 @@ def test_a_film_of_an_episode_that_ends_early_keeps_its_last_picture(run: Run, t
     monkeypatch.setattr(Player, "advance", lambda self, dark: (advance(self, dark)[0], next(steps) == 20))
     out = tmp_path / "short.gif"
     (total,) = film(
-        tiles_of([run], (), grid=False), FilmConfig(seconds=0.6, frames_per_second=10, width=96, height=64, dropout=0.0), out, pytest.fail
+        tiles_of([run], (), grid=False), FilmConfig(seconds=0.6, fps=10, width=96, height=64, episode=EpisodeConfig(dropout=0.0)), out, pytest.fail
     )
     assert next(steps) == 21
     assert total > 0.0

@@ -16,6 +16,7 @@ from shown_runs import made_run
 
 from costate._errors import CheckpointError, ConfigError
 from costate._task_files import load_task_files
+from costate.cli import main
 from costate.config import RunConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
@@ -35,7 +36,8 @@ from costate.show.plots import bars_of, curve_picture
 from costate.show.requirements import require
 from costate.show.scene import DRAWN, GEOM, Scene, Shape, mesh_of, quaternion, radius_of
 from costate.show.sensors import Blackouts, SwitchedSensors, next_dark
-from costate.show.view import Meter, ViewConfig, _take_newest, open_performance, titles_of, view
+from costate.show.settings import EpisodeConfig, ViewConfig
+from costate.show.view import Meter, _take_newest, open_performance, titles_of, view
 from costate.trained import load_controller
 
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
@@ -225,7 +227,7 @@ def test_a_player_of_soft_actor_critic_shows_its_critic(tmp_path: pathlib.Path) 
 
 
 def test_robots_side_by_side_meet_the_same_blackouts_and_the_same_episode(runs: list[Run]) -> None:
-    performance = open_performance(runs, ViewConfig(dropout=0.5, seed=3), pytest.fail)
+    performance = open_performance(runs, ViewConfig(EpisodeConfig(dropout=0.5, seed=3)), pytest.fail)
     starts = [player.robot.observe() for player in performance.players]
     np.testing.assert_array_equal(*starts)
     for _ in range(40):
@@ -246,7 +248,7 @@ def test_robots_side_by_side_meet_the_same_blackouts_and_the_same_episode(runs: 
 
 
 def test_an_episode_ends_at_its_time_limit_and_the_next_begins(runs: list[Run]) -> None:
-    performance = open_performance(runs[:1], ViewConfig(dropout=0.0), pytest.fail)
+    performance = open_performance(runs[:1], ViewConfig(EpisodeConfig(dropout=0.0)), pytest.fail)
     performance.episode_steps = 5
     for _ in range(7):
         performance.advance()
@@ -257,7 +259,7 @@ def test_an_episode_ends_at_its_time_limit_and_the_next_begins(runs: list[Run]) 
 
 
 def test_sensors_can_be_switched_off_and_policies_exchanged(runs: list[Run]) -> None:
-    performance = open_performance(runs[:1], ViewConfig(dropout=0.0), pytest.fail)
+    performance = open_performance(runs[:1], ViewConfig(EpisodeConfig(dropout=0.0)), pytest.fail)
     performance.advance()
     assert not performance.dark
     performance.blackouts = performance.blackouts._replace(off=True)
@@ -276,7 +278,7 @@ def test_sensors_can_be_switched_off_and_policies_exchanged(runs: list[Run]) -> 
 def test_a_push_gives_the_robot_its_momentum(tmp_path: pathlib.Path) -> None:
     """A force of n weights for a fifth of a second on a robot in free flight changes its speed by n g t, whatever its own controls do."""
     walker = made_run(tmp_path / "walker", dataclasses.replace(SMALL, task="WalkerStand"), steps=(0,))
-    performance = open_performance([walker], ViewConfig(dropout=0.0), pytest.fail)
+    performance = open_performance([walker], ViewConfig(EpisodeConfig(dropout=0.0)), pytest.fail)
     robot = performance.players[0].robot
     # High above the ground.
     robot.data.qpos[0] = 50.0
@@ -386,7 +388,7 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
     with pytest.raises(ConfigError, match="3 runs were given"):
         open_performance([*runs, walker], ViewConfig(), pytest.fail)
     with pytest.raises(ConfigError, match="dropout is 2"):
-        open_performance(runs, ViewConfig(dropout=2.0), pytest.fail)
+        open_performance(runs, ViewConfig(EpisodeConfig(dropout=2.0)), pytest.fail)
 
 
 def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path: pathlib.Path) -> None:
@@ -419,11 +421,13 @@ def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path
         ({"seed": -1}, "seed is -1"),
         ({"dropout": 1.5}, "dropout is 1.5"),
         ({"port": 99999}, "port is 99999"),
+        ({"fps": 0.0}, "fps is 0"),
     ],
 )
-def test_impossible_views_are_refused(runs: list[Run], changes: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        open_performance(runs[:1], ViewConfig(**changes), pytest.fail)
+def test_impossible_views_are_refused(runs: list[Run], capsys: pytest.CaptureFixture[str], changes: dict[str, float], message: str) -> None:
+    options = [word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["view", str(runs[0].path), *options]) != 0
+    assert message in capsys.readouterr().err
 
 
 def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:

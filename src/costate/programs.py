@@ -1,4 +1,4 @@
-"""The two compiled halves of an iteration, for one seed or several, on one device or many, whatever the algorithm."""
+"""The two compiled halves of an iteration, collecting and learning, for one seed or several, on one device or many, whatever the algorithm."""
 
 import concurrent.futures
 import dataclasses
@@ -31,7 +31,8 @@ CACHEABLE = "rollout"
 class Programs:
     """An iteration: physics and policy on one device, or on all of them where the physics is written in JAX; the learner on all of them.
 
-    The rollout is a program of its own, because one that is compiled for several devices would step another simulator once for each.
+    The rollout is a program of its own, because one that is compiled for several devices would step another simulator once for each; and because a
+    benchmark wants to time the two apart.
     """
 
     layout: Layout
@@ -90,7 +91,7 @@ def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout
 
 def program_name(env: AbstractEnv) -> str:
     """Of a program with steps of the environment inside."""
-    return CACHEABLE if env.cacheable else UNCACHEABLE
+    return CACHEABLE if env.written_in_jax else UNCACHEABLE
 
 
 def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) -> Sharding:
@@ -100,10 +101,12 @@ def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) ->
 
 
 def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sharding) -> Any:
-    def draw(keys: Key[Array, " N"]) -> Exploration:
-        return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
+    return jax.jit(functools.partial(draw_exploration, config, env), out_shardings=stage).lower(shapes(states.key, stage))
 
-    return jax.jit(draw, out_shardings=stage).lower(_shapes(states.key, stage))
+
+def draw_exploration(config: RunConfig, env: AbstractEnv, keys: Key[Array, " N"]) -> Exploration:
+    """What is random in the rollouts of an iteration, by the keys of every seed."""
+    return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
 
 
 def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any, stage: Sharding) -> Any:
@@ -111,7 +114,7 @@ def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_st
     rollout = functools.partial(roll_seeds, algorithm, env)
     rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
     # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
-    return jax.jit(rollout, out_shardings=stage).lower(*_shapes((algorithm.acting(states), rollout_state, exploration), stage))
+    return jax.jit(rollout, out_shardings=stage).lower(*shapes((algorithm.acting(states), rollout_state, exploration), stage))
 
 
 def roll_seeds(
@@ -130,11 +133,16 @@ def roll_seeds(
 
 
 def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any) -> Any:
+    return jax.jit(learn_on(config, layout, placement)).lower(*shapes((states, experience), placement))
+
+
+def learn_on(config: RunConfig, layout: Layout, placement: NamedSharding) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:
+    """The learner of all seeds on the devices of a layout."""
     learn = functools.partial(update_seeds, algorithm_for(config), layout.shards)
     by_seed = PartitionSpec(SEEDS)
     # All devices of a group compute the same state from the summed gradient; the check that proves it does not know custom derivatives.
-    sharded = jax.shard_map(learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
-    return jax.jit(sharded).lower(*_shapes((states, experience), placement))
+    sharded: Callable[..., Any] = jax.shard_map(learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
+    return sharded
 
 
 def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
@@ -150,7 +158,7 @@ def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, ex
     return updated
 
 
-def _shapes(tree: Any, placement: Sharding) -> Any:
+def shapes(tree: Any, placement: Sharding) -> Any:
     """What a program has to know of its arguments before it is compiled."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement), tree)
 

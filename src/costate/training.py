@@ -17,7 +17,7 @@ import numpy as np
 from costate._errors import ConfigError, DivergedError
 from costate._types import Array, Bool
 from costate.algorithms import algorithm_for
-from costate.algorithms.base import RolloutState, State
+from costate.algorithms.base import Experience, RolloutState, State
 from costate.checkpoint import Checkpoint
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
@@ -26,9 +26,10 @@ from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.interrupts import StopRequest, stop_requests
+from costate.iteration import AbstractIteration, compile_iteration
 from costate.machine import available_memory, describe_machine
 from costate.metrics_log import AbstractLog, MetricsLog, Row
-from costate.programs import Programs, compile_programs, fresh_states, learner_layout, start_episodes
+from costate.programs import fresh_states, learner_layout, start_episodes
 from costate.run_directory import Run, check_free, create_run, held, open_run
 from costate.sharding import Layout
 from costate.startup import forget_uncacheable, prepare_jax
@@ -270,7 +271,7 @@ def _iterate(
     run is equal to an uninterrupted one.
     """
     config = group.config
-    programs: Programs | None = None
+    compiled: AbstractIteration | None = None
     # A run's clock goes on where it was stopped; it counts compiling and saving too.
     began = time.perf_counter() - _elapsed(group.runs[0])
     recent = collections.deque[float](maxlen=RECENT)
@@ -284,23 +285,23 @@ def _iterate(
         if between_cycles:
             rollout_state = start_episodes(config, env, position.states)
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
-        if programs is None:
+        if compiled is None:
             assert position.rollout_state is not None, "a run starts between cycles"
             started = time.perf_counter()
-            programs = compile_programs(
+            compiled = compile_iteration(
                 config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved)), env, position.states, position.rollout_state, group.layout
             )
             forget_uncacheable()
-            position = dataclasses.replace(position, states=programs.place(position.states))
-            reporter.say(_compiled(group.layout, time.perf_counter() - started))
+            position = dataclasses.replace(position, states=compiled.place(position.states))
+            reporter.say(_compiled(compiled, group.layout, time.perf_counter() - started))
         before = position
-        position, rows = _advance(group, programs, position)
+        position, rows = _advance(group, compiled, position)
         _stop_if_diverged(group, before, rows)
         rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
             for log in each:
                 log.write(row)
-        recent.append(rows[0]["time/collect"] + rows[0]["time/update"])
+        recent.append(rows[0]["time/iteration"])
         left = statistics.fmean(recent) * (config.iterations - position.iteration)
         try:
             # Where there is nothing new, as between the ends of episodes, a number stays what it was.
@@ -320,30 +321,31 @@ def _elapsed(run: Run) -> float:
     return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
 
 
-def _compiled(layout: Layout, seconds: float) -> str:
+def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> str:
     used, available = layout.devices, len(jax.devices())
     where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
-    return f"compiled in {seconds:.1f} s; the learner runs on {where}"
+    what = "physics and learner are one program and run" if iteration.programs == 1 else "the learner runs"
+    return f"compiled in {seconds:.1f} s; {what} on {where}"
 
 
-def _advance(group: Group, programs: Programs, position: _Position) -> tuple[_Position, list[Row]]:
-    """One iteration: collect, update, and what there is to log for each seed."""
+def _advance(group: Group, compiled: AbstractIteration, position: _Position) -> tuple[_Position, list[Row]]:
+    """One iteration, and what there is to log for each seed."""
     assert position.rollout_state is not None, "a run starts between cycles"
-    config = group.config
+    config, iteration = group.config, position.iteration + 1
+
+    def check(rollout_state: RolloutState, experience: Experience) -> None:
+        check_experience(group, iteration, experience, rollout_state.timestep)
+
     started = time.perf_counter()
-    rollout_state, experience = programs.collect(position.states, position.rollout_state)
-    check_experience(group, position.iteration + 1, experience, rollout_state.timestep)
-    collected = time.perf_counter()
-    states, metrics = programs.update(position.states, experience)
+    rollout_state, experience, states, metrics, parts = compiled.run(position.states, position.rollout_state, check)
     values = {name: np.asarray(value) for name, value in metrics.items()}
-    ended = time.perf_counter()
-    iteration = position.iteration + 1
+    seconds = time.perf_counter() - started
     common = {
         "iteration": iteration,
         "env_steps": iteration * config.rollout.steps_per_iteration,
-        "training/sps": config.rollout.steps_per_iteration / (ended - started),
-        "time/collect": collected - started,
-        "time/update": ended - collected,
+        "training/sps": config.rollout.steps_per_iteration / seconds,
+        "time/iteration": seconds,
+        **parts,
     }
     seeds = experience.is_first.shape[0]
     rows: list[Row] = [_row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)]

@@ -114,7 +114,6 @@ def run(arguments: list[str]) -> int:
         if many and (where / CONFIG_FILE).is_file():
             raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
         outs = [where / f"seed-{config.seed}" if many else where for config in configs]
-        check_free(outs[0], overwrite=parsed.overwrite)
         with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, configs[0], outs[0], reporter):
             outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
     if not all(outcome.finished for outcome in outcomes):
@@ -133,6 +132,9 @@ def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, rep
         return contextlib.nullcontext()
     from costate.show.live import check_watchable, watched
 
+    if arguments.resume is None:
+        # Before the view starts, which would show what is in the folder now.
+        check_free(out, overwrite=arguments.overwrite)
     check_watchable(config, arguments.port)
     return watched(out, arguments.port, arguments.resume is not None, reporter.say)
 

@@ -11,6 +11,7 @@ from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
 from costate.show.requirements import require
+from costate.show.settings import FilmConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,20 +29,7 @@ class Video:
     """Compare policies of one run from the start of training to its end."""
     at: tuple[int, ...] = ()
     """Training steps of the policies to compare, if not those that --grid would choose."""
-    seconds: float = 10.0
-    """Length, in the robot's time."""
-    dropout: float | None = None
-    """Probability of blackouts; that of training if not given."""
-    burst_length: float | None = None
-    """Mean number of steps of a blackout, 0 to draw every step by itself; that of training if not given."""
-    seed: int = 0
-    """Of the episode."""
-    fps: int = 25
-    """Pictures in a second."""
-    width: int = 480
-    """Of one policy's picture, in pixels."""
-    height: int = 360
-    """Of one policy's picture, in pixels."""
+    film: Annotated[FilmConfig, tyro.conf.arg(name="")] = FilmConfig()
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -51,16 +39,15 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Video, prog="costate video", args=arguments)
     require("A film", "mujoco", "trimesh")
     # Imported after --help was answered: it takes seconds.
-    from costate.show.film import FilmConfig, film, tiles_of
+    from costate.show.film import film, tiles_of
 
-    config = FilmConfig(options.seconds, options.dropout, options.burst_length, options.seed, options.fps, options.width, options.height)
     runs = [open_run(path) for path in options.runs]
     tiles = tiles_of(runs, options.at, options.grid)
     kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"
     out = options.out or runs[0].path / "videos" / f"{runs[0].config.task_record.folder}_{kind}.mp4"
     with document_on_stdout(options.json) as give:
         with countdown() as tell:
-            returns = film(tiles, config, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell)
+            returns = film(tiles, options.film, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell)
         for tile, total in zip(tiles, returns, strict=True):
             print(f"{tile.title}: return {total:.1f}")
         print(f"film in {out}")

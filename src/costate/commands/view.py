@@ -9,6 +9,7 @@ import tyro
 from costate.interrupts import stop_requests
 from costate.run_directory import open_run
 from costate.show.requirements import require
+from costate.show.settings import ViewConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,18 +21,7 @@ class View:
 
     runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.Positional]
     """One run directory, or two."""
-    dropout: float | None = None
-    """Probability of blackouts at first; that of training if not given."""
-    burst_length: float | None = None
-    """Mean number of steps of a blackout at first, 0 to draw every step by itself; that of training if not given."""
-    step: int | None = None
-    """Training steps of the policy to start with; the newest if not given."""
-    seed: int = 0
-    """Of the first episode."""
-    host: str = "127.0.0.1"
-    """Address to serve on. Only this machine can look unless it is another; everybody who can reach that address can then look."""
-    port: int = 8080
-    """Port to serve on, or the first free one after it."""
+    view: Annotated[ViewConfig, tyro.conf.arg(name="")] = ViewConfig()
 
 
 def run(arguments: list[str]) -> int:
@@ -39,9 +29,8 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(View, prog="costate view", args=arguments)
     require("The live view", "viser", "mujoco")
     # Imported after --help was answered: it takes seconds.
-    from costate.show.view import ViewConfig, view
+    from costate.show.view import view
 
-    config = ViewConfig(options.dropout, options.burst_length, options.step, options.seed, options.host, options.port)
     with stop_requests(b"\nclosing\n") as stop:
-        view([open_run(path) for path in options.runs], config, lambda line: print(line, flush=True), lambda: stop.asked)
+        view([open_run(path) for path in options.runs], options.view, lambda line: print(line, flush=True), lambda: stop.asked)
     return 0

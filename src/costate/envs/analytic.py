@@ -54,6 +54,8 @@ class _Clocked(eqx.Module):
 class AnalyticEnv(AbstractEnv):
     """A batch of one world for each seed. Everything random is drawn from the keys, so a resumed run needs nothing but its keys."""
 
+    written_in_jax = True
+
     def __init__(self, world: AbstractWorld, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
         self._world = world
         self._seeds = np.array([np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32)

@@ -49,8 +49,9 @@ class AbstractEnv(AbstractActuators):
 
     observation_size: int
     episode_steps: int
-    cacheable: bool = False
-    """Whether a program with its steps inside is the same in every process, so that a compiled one can be kept for the next."""
+    written_in_jax: bool = False
+    """Whether nothing outside of JAX is stepped. Then a program with its steps inside is the same in every process, so that a compiled one can be
+    kept for the next, and the learner can be part of it."""
 
     @property
     @abc.abstractmethod

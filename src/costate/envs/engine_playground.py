@@ -73,7 +73,7 @@ class Episodes(eqx.Module):
 class PlaygroundEnv(AbstractEnv):
     """A batch of one task for each seed. A resumed run needs nothing but its keys."""
 
-    cacheable = True
+    written_in_jax = True
 
     def __init__(self, task: Task, simulator: Simulator, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
         """``shown`` is the order in which Playground shows what the task's record names."""

@@ -188,7 +188,7 @@ class SensorEnv(AbstractEnv):
         self.episode_steps = env.episode_steps
         self.action_low = env.action_low
         self.action_high = env.action_high
-        self.cacheable = env.cacheable
+        self.written_in_jax = env.written_in_jax
         # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
         self._start_one = jax.jit(self._start)
         self._start_each = jax.jit(jax.vmap(self._start))

@@ -61,7 +61,7 @@ class Entry:
     @property
     def hours(self) -> float:
         """Its share of the time spent in iterations by the seeds that trained together; compiling and waiting are not counted."""
-        return float(sum(row.get("time/collect", 0.0) + row.get("time/update", 0.0) for row in self.rows)) / 3600.0 / len(self.run.seeds_together)
+        return float(sum(_seconds(row) for row in self.rows)) / 3600.0 / len(self.run.seeds_together)
 
     def curve(self, metric: str) -> Curve | None:
         """A metric over environment steps, without the iterations that have none; None if no iteration has it."""
@@ -111,6 +111,11 @@ class Collection:
         """Blackout probabilities at which every finished run that was evaluated at all was evaluated."""
         grids = [{evaluation.dropout for evaluation in entry.evaluations} for entry in self.entries if entry.finished and entry.evaluations]
         return tuple(sorted(set.intersection(*grids))) if grids else ()
+
+
+def _seconds(row: dict[str, Any]) -> float:
+    """Of an iteration; older logs know only its parts."""
+    return float(row.get("time/iteration", row.get("time/collect", 0.0) + row.get("time/update", 0.0)))
 
 
 def read_collection(folder: pathlib.Path) -> Collection:

@@ -14,13 +14,12 @@ from costate._files import explained_errors, replace_atomically
 from costate._progress import Tell, nobody
 from costate._types import UInt8
 from costate.checkpoint import folders, steps_of
-from costate.config import check_seed
 from costate.group import variant
 from costate.run_directory import Run
 from costate.show.performance import Performance
 from costate.show.player import Moment, Player
 from costate.show.renderer import Renderer
-from costate.show.sensors import Blackouts, check_blackouts
+from costate.show.settings import FilmConfig
 from costate.startup import prepare_jax
 from costate.trained import shown_steps
 
@@ -33,37 +32,8 @@ MOMENTS = 0.4
 # Pixels.
 STRIP = 10
 BORDER = 4
-LARGEST_SIDE = 4096
 # In a GIF, which can have 256 and is half as large with these.
 COLORS = 128
-
-
-@dataclasses.dataclass(frozen=True)
-class FilmConfig:
-    """What to film."""
-
-    seconds: float = 10.0
-    """Of the robot's time."""
-    dropout: float | None = None
-    """Probability of blackouts; that of training if None."""
-    burst_length: float | None = None
-    seed: int = 0
-    frames_per_second: int = 25
-    width: int = 480
-    """Of one tile, in pixels."""
-    height: int = 360
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.seconds < math.inf:
-            raise ConfigError(f"seconds is {self.seconds}, but a film has a length. Give a positive number, such as 10.")
-        check_blackouts(0.0 if self.dropout is None else self.dropout, self.burst_length)
-        check_seed(self.seed)
-        if not 1 <= self.frames_per_second <= 100:
-            raise ConfigError(f"fps is {self.frames_per_second}, but it must lie between 1 and 100. 25 is what films have.")
-        for name in ("width", "height"):
-            size = getattr(self, name)
-            if not 64 <= size <= LARGEST_SIDE or size % 2:
-                raise ConfigError(f"{name} is {size}, but it must be an even number of pixels between 64 and {LARGEST_SIDE}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,15 +81,12 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
     try:
         tell(None, "loading")
         players = [Player(tile.run, tile.step, warn, tile.title) for tile in tiles]
-        trained = tiles[0].run.config.sensors
-        probability = trained.dropout if config.dropout is None else config.dropout
-        burst = trained.burst_length if config.burst_length is None else config.burst_length
-        performance = Performance(players, Blackouts(probability, burst or None), config.seed)
+        performance = Performance(players, config.episode.blackouts(tiles[0].run.config.sensors), config.episode.seed)
         try:
             frames = _frames(performance, renderer, config, tell)
             with explained_errors(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(out, lambda temporary: write(temporary, frames, config.frames_per_second))
+            replace_atomically(out, lambda temporary: write(temporary, frames, config.fps))
             return [history[-1].total for history in performance.histories]
         finally:
             performance.close()
@@ -129,11 +96,11 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
 
 def _frames(performance: Performance, renderer: Renderer, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
     """Pictures at the film's rate, each at the control step that its time has come to."""
-    count = max(1, round(config.seconds * config.frames_per_second))
+    count = max(1, round(config.seconds * config.fps))
     over = False
     for number in range(count):
         # Where the episode ends before the film does, its last picture stays.
-        while not over and performance.step <= number / config.frames_per_second / performance.timestep:
+        while not over and performance.step <= number / config.fps / performance.timestep:
             over = performance.advance_within()
         tiles = [
             annotated(renderer.draw(player.robot.model, player.robot.data), player.title, list(history))

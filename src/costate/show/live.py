@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from costate._errors import ConfigError
 from costate.config import RunConfig
 from costate.interrupts import stop_requests
 from costate.run_directory import CONFIG_FILE, open_run
 from costate.show.requirements import require
+from costate.show.settings import ViewConfig, check_port
 from costate.trained import shown_steps
 
 # For systems that know nothing more polite.
@@ -25,8 +25,7 @@ FRAMES_PER_SECOND = 12.0
 
 def check_watchable(config: RunConfig, port: int) -> None:
     """Raise if there would be nothing to watch, before anything is trained."""
-    if not 0 <= port < 2**16:
-        raise ConfigError(f"port is {port}, but ports are numbers from 0 to 65535. 0 takes any that is free.")
+    check_port(port)
     require("--live", "viser", "mujoco")
     config.task_record.visible().close()
 
@@ -74,9 +73,9 @@ def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
                 return
             time.sleep(0.2)
         # Imported only now: it takes seconds, which training needs itself at its start.
-        from costate.show.view import ViewConfig, view
+        from costate.show.view import view
 
-        view([open_run(run)], ViewConfig(port=port, frames_per_second=FRAMES_PER_SECOND), lambda line: print(line, flush=True), over)
+        view([open_run(run)], ViewConfig(port=port, fps=FRAMES_PER_SECOND), lambda line: print(line, flush=True), over)
 
 
 def _take_only_what_is_left() -> None:

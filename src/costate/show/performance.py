@@ -87,7 +87,7 @@ class Performance:
         """Push every robot at its heaviest part for a moment."""
         for player in self.players:
             model, data = player.robot.model, player.robot.data
-            body = heaviest_body(model)
+            body = heaviest_body(model.body_mass)
             data.xfrc_applied[body, :3] = np.asarray(push.direction) * push.strength * float(model.body_mass.sum()) * 9.81
         self._pushed = max(1, round(PUSH / self.timestep))
 
@@ -114,9 +114,8 @@ class Performance:
             player.robot.data.xfrc_applied[:] = 0.0
 
 
-def heaviest_body(model: object) -> int:
+def heaviest_body(masses: Float[np.ndarray, " N"]) -> int:
     """Number of the body with the largest mass; 0, the world, has none."""
-    masses: Float[np.ndarray, " N"] = np.asarray(model.body_mass)  # type: ignore[attr-defined]
     return int(masses.argmax())
 
 

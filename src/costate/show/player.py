@@ -42,7 +42,6 @@ class Player:
         task = run.config.task_record
         self.run = run
         self.title = title
-        self.layout: Layout = task.observation
         self.names = sensor_names(task.observation)
         self._warn = warn
         self._timestep = task.control_timestep

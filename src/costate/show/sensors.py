@@ -1,7 +1,6 @@
 """Sensors with a switch: blackouts that somebody commands while the robot moves, beside whatever else was wrong with the sensors in training."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
@@ -25,14 +24,6 @@ class Blackouts(NamedTuple):
     """Mean number of steps; None if every step is drawn by itself."""
     off: bool = False
     """Nothing is seen, whatever the chance."""
-
-
-def check_blackouts(probability: float, burst_length: float | None) -> None:
-    """Raise unless somebody can command this."""
-    if not 0.0 <= probability <= 1.0:
-        raise ConfigError(f"dropout is {probability}, but a probability lies between 0 and 1.")
-    if burst_length is not None and not 0.0 <= burst_length < math.inf:
-        raise ConfigError(f"burst_length is {burst_length}, but it is a mean number of steps. Use 0 to draw every step by itself.")
 
 
 def next_dark(blackouts: Blackouts, dark: bool, is_first: bool, draws: np.random.Generator) -> bool:

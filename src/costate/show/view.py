@@ -1,64 +1,34 @@
 """The live view: steps the robots by the clock, draws them, and frees everything when nobody is left to look."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
 from costate._errors import CheckpointError, ConfigError
-from costate.config import check_seed
 from costate.group import variant
 from costate.run_directory import Run
 from costate.show.pace import Pace
 from costate.show.page import Page
 from costate.show.performance import Performance
 from costate.show.player import Player
-from costate.show.sensors import Blackouts, check_blackouts
+from costate.show.settings import ViewConfig
 from costate.startup import prepare_jax
 from costate.trained import shown_steps
 
-LOOPBACK = "127.0.0.1"
-PORT = 8080
-# A browser draws no more often, and neither eyes nor plots need more.
-FRAMES_PER_SECOND = 30.0
 # Plots are drawn anew this much more seldom than the robot.
 FRAMES_PER_PLOT = 6.0
 SECONDS_BETWEEN_LOOKS = 5.0
-
-
-@dataclasses.dataclass(frozen=True)
-class ViewConfig:
-    """How to look."""
-
-    dropout: float | None = None
-    """Probability of blackouts at first; that of training if None."""
-    burst_length: float | None = None
-    """Mean number of steps of a blackout at first."""
-    step: int | None = None
-    """Training steps of the policy to start with; the newest if None."""
-    seed: int = 0
-    """Of the first episode."""
-    host: str = LOOPBACK
-    port: int = PORT
-    frames_per_second: float = FRAMES_PER_SECOND
 
 
 def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
     """Robots with the policies of one or two runs."""
     if not 1 <= len(runs) <= 2:
         raise ConfigError(f"{len(runs)} runs were given, but one or two can be looked at.")
-    if not 0 <= config.port < 2**16:
-        raise ConfigError(f"port is {config.port}, but ports are numbers from 0 to 65535. 0 takes any that is free.")
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one.")
     prepare_jax()
-    trained = runs[0].config.sensors
-    probability = trained.dropout if config.dropout is None else config.dropout
-    check_blackouts(probability, config.burst_length)
-    check_seed(config.seed)
-    burst = trained.burst_length if config.burst_length is None else config.burst_length
     players = [Player(run, config.step, warn, title) for run, title in zip(runs, titles_of(runs), strict=True)]
-    return Performance(players, Blackouts(probability, burst or None), config.seed)
+    return Performance(players, config.episode.blackouts(runs[0].config.sensors), config.episode.seed)
 
 
 def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False) -> None:
@@ -70,7 +40,7 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
         if page.port != config.port and config.port:
             say(f"port {config.port} is in use; this is on {page.port}")
         say(f"look at http://{config.host}:{page.port}")
-        _play(page, config.frames_per_second, stopped)
+        _play(page, config.fps, stopped)
     finally:
         if page is not None:
             page.close()
