@@ -67,7 +67,7 @@ class Drawing:
         return self._server.scene.add_mesh_simple(name, vertices, faces, color=_rgb(shape, dark), opacity=opacity, side="double", **pose)
 
     def _place(self, follow: bool, dark: bool) -> None:
-        where = self._player.robot.data.xpos[heaviest_body(self._player.robot.model)]
+        where = self._player.robot.data.xpos[heaviest_body(self._player.robot.model.body_mass)]
         middle = where if follow else np.zeros(3)
         # The height stays: a robot that falls should be seen to fall.
         self._frame.position = (-middle[0], self._across - middle[1], 0.0)

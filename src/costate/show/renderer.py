@@ -55,7 +55,7 @@ class Renderer:
         # Every robot's graphics have a buffer of their own, and the last one that was chosen would be drawn over.
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, graphics)
         # The middle of the heaviest part and of all that hangs on it.
-        where = data.subtree_com[heaviest_body(model)]
+        where = data.subtree_com[heaviest_body(model.body_mass)]
         camera.lookat[:2] = where[:2]
         # Slowly, so that a robot that falls is seen to fall.
         camera.lookat[2] += CLIMB * (where[2] - camera.lookat[2])
