@@ -78,7 +78,9 @@ def evaluate(run: pathlib.Path, dropout: float) -> float:
 
 
 def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
-    """Of the log, but for a line that is being written."""
+    """Of the log, but for a line that is being written; none before the first iteration."""
+    if not (run / "metrics.jsonl").exists():
+        return []
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -154,6 +156,8 @@ def main() -> None:
         threading.Thread(target=training.stdout.read, daemon=True).start()
         visitor = threading.Thread(target=visit, args=(address, over, visits))
         visitor.start()
+        while not read_rows(run) and training.poll() is None:
+            time.sleep(1.0)
         started = time.monotonic()
         with (options.out / "samples.jsonl").open("w") as log:
             while (minutes := (time.monotonic() - started) / 60.0) < options.minutes:
