@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: demo test test-slow test-playground faults bench lint format clean
+.PHONY: demo test test-slow test-playground faults bench lint audit format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -41,6 +41,17 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# Compares constraints.txt with a folder of security advisories, without a network, and writes docs/audit.json.
+ifeq ($(strip $(ADVISORIES)),)
+audit:
+	@echo "An audit needs a folder of advisories: make audit ADVISORIES=path/to/advisory-database"
+	@echo "Get one, where there is a network, with: git clone --depth 1 https://github.com/pypa/advisory-database"
+	@exit 2
+else
+audit: $(VENV)/installed
+	$(BIN)/python tools/audit.py "$(ADVISORIES)"
+endif
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .
