@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: demo test test-slow test-playground faults bench lint audit format clean
+.PHONY: demo test test-all test-slow test-playground faults bench lint audit format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -20,6 +20,10 @@ demo: $(VENV)/installed
 	@echo "everything is in $(DEMO): learning_curve.png, metrics.jsonl, checkpoints/, evaluations/"
 
 test: $(VENV)/installed lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not thorough' --durations=15
+
+# Before a merge: with the sweeps, clusters, browsers and variants that `test` leaves out.
+test-all: $(VENV)/installed lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=15
 
 test-slow: $(VENV)/installed

@@ -111,6 +111,7 @@ def trained(request, tmp_path_factory):
 SETTINGS = AlignmentSettings(episodes=3, steps=25, horizon=10, knockout_episodes=2)
 
 
+@pytest.mark.quick("nc-gru")
 def test_a_run_is_compared_and_written(trained):
     said: list[str] = []
     told: list[float] = []

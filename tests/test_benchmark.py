@@ -55,6 +55,7 @@ def test_the_command_measures_and_its_limit_is_the_formula(capsys):
     assert 0.1 < result["peak_memory_gb"] < 8.0
 
 
+@pytest.mark.thorough
 def test_the_command_measures_soft_actor_critic(capsys):
     assert main(["bench", "CartpoleSwingup", "--algorithm", "sac", "--repeats", "1", "--no-starts", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -56,6 +56,7 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     assert lines[-1].startswith(f"done: {path}")
 
 
+@pytest.mark.thorough
 def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path):
     """Driven as a user would: four seeds, Ctrl-C, and the folder that was printed."""
     command = [sys.executable, "-m", "costate.cli", "train"]
@@ -80,6 +81,7 @@ def test_several_seeds_do_not_go_into_a_run(whole, capsys):
     assert "is a run itself" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
     path = tmp_path / "killed"
     command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path)]
@@ -122,6 +124,7 @@ def test_a_disk_that_is_full_is_one_clear_paragraph_and_an_exit_code(tmp_path):
     assert not list((tmp_path / "run").rglob("*partial*"))
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
     """The first checkpoint fits below 60 kB; the metrics grow beyond it some iterations later."""
     small = ["CartpoleSwingup", "--environments", "2", "--hidden-size", "8", "--epochs", "1", "--minibatches", "1", "--checkpoint-every", "1000"]
@@ -164,6 +167,7 @@ def test_flags_that_mean_nothing_to_a_resumed_run_are_refused(whole, capsys, fla
     assert f"{flag[0]} cannot be given with --resume" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_truncated_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(tmp_path, capsys):
     path = tmp_path / "run"
     assert main(["train", *SMALL, "--steps", "8000", "--out", str(path)]) == 0

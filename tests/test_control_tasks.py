@@ -154,6 +154,7 @@ def whole(tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("control") / "whole").run
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(whole, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(whole.config, tmp_path / "cut", reporter=Breaker(after=5))

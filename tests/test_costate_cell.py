@@ -68,6 +68,7 @@ def slow_motion(core: CostateCell, source: np.ndarray, decay: np.ndarray, freque
     )
 
 
+@pytest.mark.thorough
 def test_many_short_steps_solve_the_co_states_equation():
     """Against SciPy's solution of ḣ = −B − (D + S) h; the rules are of first order, so that half the step makes half the error."""
     rng = np.random.default_rng(1)

@@ -12,6 +12,7 @@ from costate.critics import linear_critic
 T, B, H = 6, 2, 5
 
 
+@pytest.mark.quick("gru", "ctrnn", "ssm")
 @pytest.mark.parametrize("name", CORES.names())
 def test_target_equals_the_gradient_of_the_critic_by_brute_force(name):
     """∂V/∂ỹ_t of the whole unrolled network, one step and one component at a time, by central differences in float64."""

@@ -133,6 +133,7 @@ def test_a_run_slows_down_by_itself_and_finishes(small_config: RunConfig, tmp_pa
     assert all(np.isfinite(row["losses/total"]) for row in run.read_metrics())
 
 
+@pytest.mark.thorough
 def test_a_run_that_nothing_helps_stops(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
     listener = Breaker()
     with pytest.raises(DivergedError, match="not finite"):

@@ -32,6 +32,7 @@ def alone():
     return {name: solve(member(matrices)) for name, matrices in {"stiff": STIFF, "soft": SOFT}.items()}
 
 
+@pytest.mark.thorough
 def test_one_member_is_the_problem_itself(alone):
     single = solve_ensemble([member(SOFT)])
     assert single.joint.converged

@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
+@pytest.mark.thorough
 def test_train_and_evaluate_prints_a_return_for_each_blackout_probability(tmp_path):
     command = [sys.executable, str(EXAMPLES / "train_and_evaluate.py"), str(tmp_path / "run")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -17,6 +18,7 @@ def test_train_and_evaluate_prints_a_return_for_each_blackout_probability(tmp_pa
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["50%", "75%"]
 
 
+@pytest.mark.thorough
 def test_own_world_is_learnt():
     returns = runpy.run_path(str(EXAMPLES / "own_world.py"))["main"](iterations=60)
     assert returns[-1] > returns[0] + 5.0

@@ -307,6 +307,7 @@ def test_a_deleted_directory_is_an_error_and_not_a_new_one(small_config: RunConf
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.quick("full")
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
 @pytest.mark.parametrize("fault", ["full", "read-only"])
 def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(small_config: RunConfig, tmp_path: pathlib.Path, fault: str) -> None:
@@ -345,6 +346,7 @@ def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(small_c
         subprocess.run(["umount", "-l", disk], check=True)
 
 
+@pytest.mark.thorough
 def test_a_clock_that_jumps_does_no_harm(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour forwards, then back to before everything began, as when a machine wakes up or asks for the time."""
     real, jumps = time.time, iter([3600.0, -1e9, 7200.0])

@@ -59,6 +59,7 @@ def with_core(name: str) -> RunConfig:
     return dataclasses.replace(config, policy=dataclasses.replace(config.policy, core=CORES[name]()))
 
 
+@pytest.mark.quick("nc-gru", "nc-ctrnn")
 @pytest.mark.parametrize("name", ["nc-gru", "nc-ctrnn", "ncp", "rnn", "lstm", "cornn", "ssm"])
 def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     config = with_core(name)
@@ -76,6 +77,7 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
 
 
+@pytest.mark.quick("nc-gru-recurrent")
 @pytest.mark.parametrize(
     ("policy", "critic"), [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "lstm", "ssm")), ("nc-gru", "sighted")]
 )

@@ -36,6 +36,7 @@ def test_an_old_run_acts_as_it_did(folder: pathlib.Path) -> None:
         assert load_insight(run, step, pytest.fail)[0].env_steps == step
 
 
+@pytest.mark.quick("ppo")
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_an_old_run_goes_on(name: str, tmp_path: pathlib.Path) -> None:
     """From the checkpoint before its last, to the numbers that it had, up to what another machine may make of them."""

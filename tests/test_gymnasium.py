@@ -376,6 +376,7 @@ def test_a_registered_environment_is_trained_resumed_and_evaluated(counter_task,
     assert all(abs(value) <= 20.0 for value in result.returns)
 
 
+@pytest.mark.thorough
 def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_reported(counter_task, tmp_path):
     config = preset("nc-sac-gru", counter_task)
     replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)

@@ -42,6 +42,7 @@ def member(tree, i: int):
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
+@pytest.mark.quick("gru")
 @pytest.mark.parametrize("name", ["gru", "costate-cell", "frame-stack"])
 def test_members_do_what_they_would_do_alone(name):
     """Of a fast core, a plain one and one that carries more than it shows: states, gradients of each, and their sum."""
@@ -122,6 +123,7 @@ def losses_of(config: PPOConfig, state: TrainState, trajectory, final_value, pol
     return total_loss(state.policy if policy is None else policy, whole, config), whole, foresight
 
 
+@pytest.mark.thorough
 def test_every_critic_learns_from_its_own_share_of_the_environments():
     """The value loss by a loop over critics, and no gradient from environments that a critic does not learn from."""
     config = PPOConfig(bootstrap=0.5, costate_coef=0.0, entropy_coef=0.0, clip_epsilon=0.05)
@@ -196,6 +198,7 @@ def test_disagreement_is_rewarded_where_it_leads():
     np.testing.assert_allclose(a.rows.advantage, b.rows.advantage, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_targets_of_a_slow_critic_stay_while_the_policy_moves():
     config = PPOConfig(slow_critic=0.25)
     state, trajectory, final_value = ensemble_run(config, ensemble=1)

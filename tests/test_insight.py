@@ -100,6 +100,7 @@ def scattered(insight: AbstractInsight) -> AbstractInsight:
     return jax.tree_util.tree_map_with_path(move, insight)
 
 
+@pytest.mark.quick("gru", "sac-recurrent")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_control_is_the_controllers(kind: str) -> None:
     insight = scattered(algorithm_for(CONFIGS[kind]).insight(fresh(kind)))
@@ -111,6 +112,7 @@ def test_the_control_is_the_controllers(kind: str) -> None:
         np.testing.assert_allclose(look.control, control, atol=1e-6)
 
 
+@pytest.mark.quick("gru", "sac-sighted")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     """By the whole sequence at once, as `costate align` computes them."""
@@ -127,6 +129,7 @@ def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     np.testing.assert_allclose(costates, expected, atol=1e-6)
 
 
+@pytest.mark.quick("gru", "sac-sighted")
 @pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "sac-recurrent"])
 def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) -> None:
     """By finite differences in the observation, moved by a share of each sensor's standard deviation.
@@ -152,6 +155,7 @@ def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) ->
             np.testing.assert_allclose(expected[rows, sensor], (values[0] - values[1])[rows] / 2e-5, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.quick("gru", "sac-sighted")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_cosine_and_what_the_memory_says_of_each_sensor_by_hand(kind: str) -> None:
     """cos from the vectors; (∂ỹ/∂y)ᵀ h from tanh′ and the encoder's weights, of whoever's features h is compared in."""
@@ -206,6 +210,7 @@ def test_milestones_are_loaded_like_checkpoints(small_config: RunConfig, tmp_pat
         load_controller(run, 5, pytest.fail)
 
 
+@pytest.mark.thorough
 def test_a_run_that_goes_back_forgets_later_milestones(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
     run = train(small_config, tmp_path / "run").run
     broken = run.checkpoints / "step_000000012000" / "state.safetensors"

@@ -67,6 +67,7 @@ def test_the_table_says_what_was_regained():
     assert json.loads(json.dumps(to_json(worths)))[1]["share_interval"] == [None, None]
 
 
+@pytest.mark.thorough
 def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
     """Real runs on a task in JAX, each of one iteration."""
     arguments = ["memory", "LQR", "--steps", "32_000", "--seeds", "1", "--episodes", "4", "--frames", "2", "--sensors", "dropout=0.6"]

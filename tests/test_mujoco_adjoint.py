@@ -82,6 +82,7 @@ def _nudged_return(episode, start, nudge, decide):
     return total
 
 
+@pytest.mark.quick("CartpoleSwingup-PolicyController-10-1e-07", "WalkerStand-SquashedController-20-0.0001")
 @pytest.mark.parametrize(
     ("task", "kind", "steps", "tolerance"),
     [

@@ -122,6 +122,7 @@ def test_the_replay_on_disk_is_what_the_last_checkpoints_need(whole):
     assert is_last[[1000, 2001]].all()
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_whose_replay_is_damaged_is_not_used(whole, tmp_path):
     run = open_run(shutil.copytree(whole.path, tmp_path / "copy"))
     (run.checkpoints / "replay" / "rows_000000003003_000000004004.safetensors").write_bytes(b"nothing")
@@ -158,6 +159,7 @@ def test_a_controller_does_what_its_actor_would_and_remembers_it():
     np.testing.assert_allclose(control, low + (squashed + 1.0) / 2.0 * (high - low), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
     from costate.training import train_together
 
@@ -232,6 +234,7 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.quick("nc-sac-ctrnn-stored-sighted")
 @pytest.mark.parametrize(
     ("name", "start", "critic"),
     [

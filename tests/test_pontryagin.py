@@ -22,6 +22,7 @@ def solved(name: str) -> Solution:
     return solve(PROBLEMS[name]())
 
 
+@pytest.mark.quick("lqr", "double-integrator-fuel")
 @pytest.mark.parametrize("name", PROBLEMS.names())
 def test_every_named_problem_is_solved_and_says_how_well(name):
     solution = solved(name)
@@ -143,6 +144,7 @@ def test_limits_are_kept_and_reached_by_the_pendulum():
     assert np.abs(np.diff(solution.controls[:, 0]))[np.diff(solution.times) == 0.0].max() < 1e-6
 
 
+@pytest.mark.thorough
 def test_a_horizon_that_is_too_short_is_called_infeasible():
     """Distance 1 takes a time of 2 with |u| ≤ 1."""
     solution = solve(dataclasses.replace(PROBLEMS["double-integrator-fuel"](), horizon=1.5))
@@ -150,6 +152,7 @@ def test_a_horizon_that_is_too_short_is_called_infeasible():
     assert "The horizon is infeasible: within 1.5" in solution.message
 
 
+@pytest.mark.thorough
 def test_a_singular_problem_is_not_called_solved():
     """Minimise ∫x² with |u| ≤ 1: after the bangs the optimum stays at 0 with gᵀλ = 0 for a while, which bangs cannot do."""
     problem = ControlProblem(

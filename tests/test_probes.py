@@ -92,6 +92,7 @@ def test_the_best_control_is_found():
     np.testing.assert_allclose([respond(state, [y])[1][0] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.15)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("readout", "expected"), [("bang-off-bang", [1.0, 0.0, -1.0]), ("bang-bang", [1.0, -1.0])])
 def test_the_best_switching_control_is_found(readout, expected):
     """Effort is worth its fuel only where the observation says so; without an off position, at least its direction is known."""
@@ -99,6 +100,7 @@ def test_the_best_switching_control_is_found(readout, expected):
     np.testing.assert_array_equal([respond(state, [y])[1][0] for y in expected], expected)
 
 
+@pytest.mark.quick("0.05")
 @pytest.mark.parametrize("costate_coef", [0.0, 0.05])
 def test_a_cue_is_remembered(costate_coef):
     state = learn(RememberedCue(), costate_coef=costate_coef)

@@ -14,6 +14,7 @@ from costate.interrupts import StopRequest
 ray = pytest.importorskip("ray")
 
 
+@pytest.mark.thorough
 def test_a_sweep_on_a_cluster_of_its_own_stops_when_asked(tmp_path):
     from costate.experiments.ray_cluster import RayBackend
 

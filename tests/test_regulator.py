@@ -118,6 +118,7 @@ def play_best_controller(task: RegulatorTask, dropout: float) -> np.ndarray:
     return returns
 
 
+@pytest.mark.quick("LQG")
 @pytest.mark.parametrize("name", REGULATORS)
 def test_the_best_controller_earns_the_known_optimum_in_the_environment_itself(name):
     task = TASKS[name]

@@ -24,6 +24,7 @@ def grown(random: np.random.Generator, replay: Replay, count: int) -> Replay:
     return append(replay, rows(random, count))
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_a_ring_comes_back_as_it_was_after_any_number_of_saves(tmp_path, storage):
     random = np.random.default_rng(0)

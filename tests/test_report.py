@@ -99,6 +99,7 @@ def test_without_evaluations_the_end_of_training_counts(tmp_path):
     assert np.isnan(cell.deviation)
 
 
+@pytest.mark.thorough
 def test_an_unfinished_run_is_drawn_but_not_scored(folder, capsys):
     make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {0.5: [999.0]}, share=0.5)
     collection = read_collection(folder)
@@ -144,6 +145,7 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     assert runs[0].name in page
 
 
+@pytest.mark.thorough
 def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
     names = {"gru": "theirs", "nc-gru": "mine"}
     entries = read_collection(folder).entries
@@ -187,6 +189,7 @@ def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothi
     assert len(areas(collection, "CheetahRun", entry.variant)) == 3
 
 
+@pytest.mark.thorough
 def test_a_seed_that_ended_with_an_error_is_a_failed_seed(folder):
     config = make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {}, share=0.5)
     (folder / "failures").mkdir()

@@ -64,6 +64,7 @@ def test_the_table_shows_means_and_area(runs):
     assert lines[1].split()[1:] == ["100.0", "50.0", "75.0", "4,000"]
 
 
+@pytest.mark.thorough
 def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     folder = str(runs[0].path.parent)
     assert main(["robustness", folder, "--dropouts", "0.5", "0.75", "--episodes", "2", "--out", str(tmp_path)]) == 0
@@ -81,6 +82,7 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     assert "no run directory" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_script_gets_one_document_and_progress_never_falls(runs, tmp_path, capsys):
     assert main(["robustness", str(runs[0].path), "--dropouts", "0.25", "0.75", "--episodes", "2", "--out", str(tmp_path), "--json"]) == 0
     captured = capsys.readouterr()

@@ -111,6 +111,7 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     return total / count
 
 
+@pytest.mark.quick("core1-constant-recurrent")
 @pytest.mark.parametrize(
     ("core", "influence", "critic"),
     [

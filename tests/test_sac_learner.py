@@ -77,6 +77,7 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
     return states, history
 
 
+@pytest.mark.thorough
 def test_a_linear_regulator_finds_its_best_control_and_its_value():
     states, history = trained(0.05, 200)
     learner = states[-1].learner

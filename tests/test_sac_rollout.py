@@ -90,6 +90,7 @@ def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
     np.testing.assert_allclose(state.critic_state, hiddens[-1], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_what_both_networks_remembered_is_stored_with_every_row():
     world = DelayedReward()
     critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)

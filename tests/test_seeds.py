@@ -53,6 +53,7 @@ def pair(tmp_path_factory, small_config):
     return folder, [outcome.run for outcome in group], reporter
 
 
+@pytest.mark.thorough
 def test_seeds_share_a_pool_but_see_the_episodes_of_runs_of_their_own(small_config):
     """Bit for bit: first observations after masking, for three episodes in a row."""
     batch = small_config.rollout.environments
@@ -98,6 +99,7 @@ def test_every_seed_has_a_complete_folder_and_the_console_shows_the_mean(pair):
     assert shown["training/sps"] == pytest.approx(2 * rows[0][-1]["training/sps"])
 
 
+@pytest.mark.thorough
 def test_a_group_that_was_cut_off_resumes_to_the_numbers_of_one_that_was_not(pair, tmp_path, small_config):
     with pytest.raises(KeyboardInterrupt):
         train_together(seeds_of(small_config, (0, 1)), [tmp_path / "cut" / f"seed-{i}" for i in (0, 1)], reporter=Witness(after=2))
@@ -112,6 +114,7 @@ def test_a_group_that_was_cut_off_resumes_to_the_numbers_of_one_that_was_not(pai
     assert [numbers(outcome.run) for outcome in resumed] == [numbers(run) for run in pair[1]]
 
 
+@pytest.mark.thorough
 def test_one_of_a_group_resumes_alone_and_says_that_sums_will_be_ordered_otherwise(tmp_path, small_config):
     with pytest.raises(KeyboardInterrupt):
         train_together(seeds_of(small_config, (0, 1)), [tmp_path / "seed-0", tmp_path / "seed-1"], reporter=Witness(after=2))
@@ -188,6 +191,7 @@ def test_only_seeds_may_differ(tmp_path, small_config, change, message):
         train_together([small_config, dataclasses.replace(small_config, **change)], [tmp_path / "a", tmp_path / "b"])
 
 
+@pytest.mark.thorough
 def test_if_one_seed_diverges_the_others_are_saved(tmp_path, small_config, monkeypatch):
     import costate.divergence as divergence
 

@@ -204,6 +204,7 @@ def test_a_mask_tells_what_was_seen():
     np.testing.assert_array_equal(with_mask(SensorConfig(mask_input="bits"), value, seen), [[3, 0, 1, 0], [0, 0, 0, 0]])
 
 
+@pytest.mark.thorough
 def test_all_faults_at_once_are_the_same_for_a_seed_alone_and_among_others():
     config = SensorConfig(0.2, 0.1, 0.1, 4.0, "hold", 0.1, 5.0, 0.1, 0.01, 1, 2, ("velocity",), "bits")
     world = TASKS["LQR"].build
@@ -283,6 +284,7 @@ def faulty_run(tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("faults") / "run").run
 
 
+@pytest.mark.thorough
 def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
     as_trained, path = evaluate(faulty_run, episodes=4)
     assert as_trained.faults == {"burst_length": 3.0, "noise": 0.05, "delay": 1, "stuck": 0.05}

@@ -117,6 +117,7 @@ def test_two_devices_learn_what_one_learns(name):
     assert_close(alone[1], shared[1])
 
 
+@pytest.mark.thorough
 def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
     together = updated(SMALL, (0, 1), 2)
     assert together[0] == Layout(2, 1)
@@ -170,6 +171,7 @@ def updated_off_policy(devices):
     return layout, jax.device_get((states.learner, metrics))
 
 
+@pytest.mark.thorough
 def test_two_devices_learn_off_policy_what_one_learns():
     alone, shared = updated_off_policy(1), updated_off_policy(2)
     assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))

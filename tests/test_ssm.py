@@ -67,6 +67,7 @@ def test_modes_start_in_the_ring_that_was_asked_for():
     assert np.mean(np.abs(Lambda) ** 2) == pytest.approx(0.585, abs=0.024)
 
 
+@pytest.mark.quick("5.0")
 @pytest.mark.parametrize("log_decay", [-30.0, 5.0])
 def test_no_rate_of_decay_makes_the_memory_grow_or_its_gradient_infinite(log_decay):
     """With ν = −30 a mode keeps all of itself in float32, with ν = 5 nothing."""

@@ -45,6 +45,7 @@ def cost_to_come(task: str, episode, start: int, nudge: np.ndarray, reacts: bool
     return total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["LQG", "TorquePendulum"])
 def test_costates_are_the_gradients_of_the_cost_to_come(task):
     episode = record_episode(task, some_controller(task), seed=3, dropout=0.5, steps=6)

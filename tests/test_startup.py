@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SHOW = "import jax; from costate.startup import prepare_jax; prepare_jax(); print(len(jax.devices()), jax.config.jax_compilation_cache_dir)"
 
 
@@ -26,6 +28,7 @@ def test_a_jax_that_has_started_is_left_as_it_is(tmp_path):
     assert fresh_process(f"import jax; jax.devices(); {SHOW}", XDG_CACHE_HOME=str(tmp_path)).startswith("1 ")
 
 
+@pytest.mark.thorough
 def test_programs_with_a_simulator_inside_are_not_kept(tmp_path):
     """Their cache key holds the simulator's address, so every process would leave one behind that nobody can use."""
     code = """

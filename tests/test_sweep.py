@@ -88,6 +88,7 @@ def test_finished_runs_are_skipped(undisturbed, spec_file, capsys):
     assert all(file.stat().st_mtime_ns == when for file, when in before.items())
 
 
+@pytest.mark.thorough
 def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file, tmp_path):
     """The sweep killed, then one of its workers killed, then Ctrl-C: the same command goes on every time."""
     folder = tmp_path / "sweep"
@@ -137,6 +138,7 @@ def cluster(monkeypatch):
     cluster.shutdown()
 
 
+@pytest.mark.thorough
 def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_path):
     from costate.experiments.ray_cluster import RayBackend
 
@@ -165,6 +167,7 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
     assert [(struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs] == made, "continued, not begun again"
 
 
+@pytest.mark.thorough
 def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(spec_file, tmp_path):
     spec = small_spec(8_000)
     spec_file = tmp_path / "short.toml"
@@ -211,6 +214,7 @@ def test_a_group_goes_on_together_only_if_all_of_it_stands_at_the_same_point(tmp
     assert seeds == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
 
 
+@pytest.mark.thorough
 def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypatch):
     from costate import training
     from costate.experiments.work import DONE, perform

@@ -187,6 +187,7 @@ def double(tree):
     return jax.tree.map(lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
+@pytest.mark.thorough
 def test_first_importance_ratio_is_one_and_the_gradient_of_the_loss_is_that_of_finite_differences():
     """A rollout of the switching law on the co-state cell, everything of Definition 3.2 at once."""
     env, rollout = AnalyticEnv(RememberedCue(), 4), RolloutConfig(environments=4, rollout_length=12)

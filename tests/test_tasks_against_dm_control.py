@@ -358,6 +358,7 @@ UNSMOOTHED = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason=UNSMOOTHED)
 def test_rough_terrain_is_as_smooth_as_dm_controls() -> None:
     task = SUITE[ROUGH_TERRAIN]

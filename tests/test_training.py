@@ -101,6 +101,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, 
     assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
 
 
+@pytest.mark.thorough
 def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(whole, tmp_path, small_config, monkeypatch):
     class FullDisk(Breaker):
         def progress(self, progression: Progression) -> None:
@@ -171,6 +172,7 @@ def test_restarts_are_counted_once():
     np.testing.assert_array_equal(both, [2, 0, 0, 2])
 
 
+@pytest.mark.quick("nc-gru-25", "nc-ctrnn-None")
 @pytest.mark.parametrize(("name", "bptt_length"), [*((name, None) for name in ON_POLICY_PRESETS), ("nc-gru", 25)])
 def test_every_preset_trains_and_so_do_truncated_gradients(tmp_path, name, bptt_length):
     ppo = dataclasses.replace(preset(name, "FingerTurnHard").ppo, epochs=1, minibatches=2, bptt_length=bptt_length)

@@ -44,6 +44,7 @@ def experience():
     return policy, trajectory, final_value
 
 
+@pytest.mark.thorough
 def test_pieces_of_a_rollout_start_from_all_that_was_carried_there():
     """The values that pieces of two steps have must be those of the rollout, which read everything; without the cell they would not be."""
     policy, trajectory, final_value = experience()
@@ -118,6 +119,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("learner", "core"), [("ppo", LSTMConfig()), ("sac", LSTMConfig())])
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, learner, core):
     """Two iterations for each episode, so that states are handed on from one to the next; PPO cuts streams, SAC replays stored memories."""

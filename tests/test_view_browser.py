@@ -172,6 +172,7 @@ def test_the_page_loads_without_errors_and_shows_both_runs(opened: Opened) -> No
     assert re.search(r"(position|velocity) \d", bars)
 
 
+@pytest.mark.thorough
 def test_the_robots_move_until_they_are_paused(opened: Opened) -> None:
     before, then = opened.moment, opened.scene()
     opened.page.wait_for_timeout(2000)
@@ -194,6 +195,7 @@ def test_the_robots_move_until_they_are_paused(opened: Opened) -> None:
     opened.wait("!text.includes('paused')")
 
 
+@pytest.mark.thorough
 def test_the_blackout_slider_changes_what_is_seen(opened: Opened) -> None:
     opened.press("Reset")
     opened.page.wait_for_timeout(1500)
@@ -224,6 +226,7 @@ def test_sensors_are_off_while_the_button_is_held(opened: Opened) -> None:
     assert opened.sights == ["sees", "sees"]
 
 
+@pytest.mark.thorough
 def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:
     boxes = [box for box in opened.page.locator("input:not([type=hidden])").all() if box.input_value() == "newest"]
     assert len(boxes) == 2
@@ -232,6 +235,7 @@ def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:
     opened.wait("text.includes('NC-GRU after 4,000 steps')")
 
 
+@pytest.mark.thorough
 def test_curves_of_training_are_beside(opened: Opened) -> None:
     opened.page.get_by_role("tab", name="Training").click()
     text = opened.page.locator(".costate-training").inner_text()
@@ -240,6 +244,7 @@ def test_curves_of_training_are_beside(opened: Opened) -> None:
     opened.page.get_by_role("tab", name="Inside").click()
 
 
+@pytest.mark.thorough
 def test_a_second_browser_that_leaves_disturbs_nobody(opened: Opened, browser: Browser, address: str) -> None:
     other = browser.new_page()
     other.goto(address)
@@ -256,6 +261,7 @@ def test_nobody_else_is_answered(address: str) -> None:
         urllib.request.urlopen(urllib.request.Request(address, headers={"Host": "evil.example"}))
 
 
+@pytest.mark.thorough
 def test_the_command_ends_when_it_is_asked_to(tmp_path: pathlib.Path) -> None:
     run = made_run(tmp_path / "run", SMALL)
     with served(str(run.path)) as (found, process):

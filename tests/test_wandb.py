@@ -28,6 +28,7 @@ def test_rows_go_to_the_project(tmp_path, small_config, monkeypatch):
     assert len(run.read_metrics()) == 3
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_goes_on_under_the_same_id(tmp_path, small_config, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
