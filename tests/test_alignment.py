@@ -133,6 +133,7 @@ def test_a_run_is_compared_and_written(trained):
     assert "never" in text
 
 
+@pytest.mark.quick("nc-gru")
 def test_the_critics_costates_are_those_of_the_loss(trained):
     """For PPO against the loss's own function on the same sequence; for both learners they are finite and as wide as the memory."""
     algorithm = algorithm_for(trained.config)

@@ -139,6 +139,7 @@ def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
     assert folders(tmp_path / "run" / "checkpoints")
 
 
+@pytest.mark.thorough
 def test_a_reader_that_goes_away_stops_the_run_which_is_saved(tmp_path):
     path = tmp_path / "run"
     command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "4_000_000", "--out", str(path), "--checkpoint-every", "1000"]

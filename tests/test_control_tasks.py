@@ -165,6 +165,7 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(whole, tmp_p
     assert left.read_bytes() == right.read_bytes()
 
 
+@pytest.mark.thorough
 def test_an_evaluation_is_compared_with_the_known_optimum(whole):
     result, path = evaluate(whole, episodes=4, dropout=0.0)
     known = regret(result)

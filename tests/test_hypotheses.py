@@ -149,6 +149,7 @@ def test_every_critic_learns_from_its_own_share_of_the_environments():
     np.testing.assert_array_equal(changed, learns[0])
 
 
+@pytest.mark.thorough
 def test_the_costate_loss_of_an_ensemble_is_the_mean_over_hypotheses():
     config = PPOConfig()
     state, trajectory, final_value = ensemble_run(config)
@@ -235,6 +236,7 @@ def test_the_gradient_by_memory_is_that_of_one_step():
     assert float(both["losses/costate"]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_features_of_another_width_are_compared_through_a_learned_map():
     config = PPOConfig()
     state, trajectory, final_value = ensemble_run(config, ensemble=1, feature_size=3)

@@ -188,6 +188,7 @@ def test_a_run_is_divided_by_its_milestones() -> None:
     assert [is_milestone(before, now, 3) for before, now in ((0, 0), (0, 1), (1, 2), (2, 3))] == [True] * 4
 
 
+@pytest.mark.thorough
 def test_milestones_are_loaded_like_checkpoints(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
     config = dataclasses.replace(small_config, steps=5 * 4 * 1000)
     run = train(config, tmp_path / "run").run

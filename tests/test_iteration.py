@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from costate.algorithms import algorithm_for
 from costate.config import RunConfig, preset
 from costate.console import PlainReporter
 from costate.envs.factory import make_env
@@ -56,6 +57,7 @@ def assert_close(ours, theirs):
     jax.tree.map(compare, ours, theirs)
 
 
+@pytest.mark.quick("ppo")
 @pytest.mark.parametrize("config", [SMALL, OFF_POLICY], ids=["ppo", "sac"])
 def test_one_program_computes_what_two_compute(config):
     """Two iterations of two seeds: what was collected, what was learnt and what is logged. Rounding differs, because other operations are merged."""
@@ -90,6 +92,7 @@ def test_nothing_is_learnt_from_what_does_not_pass_the_check():
         np.testing.assert_array_equal(copy, leaf)
 
 
+@pytest.mark.thorough
 def test_environments_that_several_devices_cannot_share_are_collected_apart():
     env, states, start = begin(SMALL)
     layout = Layout(1, 2)
@@ -97,6 +100,7 @@ def test_environments_that_several_devices_cannot_share_are_collected_apart():
     assert not env.share(NamedSharding(layout.mesh(), PartitionSpec(SEEDS)).mesh)
 
 
+@pytest.mark.thorough
 def test_simulators_outside_of_jax_are_collected_apart():
     config = dataclasses.replace(SMALL, task="PendulumSwingup")
     env, states, start = begin(config, (0,))

@@ -83,6 +83,7 @@ def remembered(run):
     return state, rows
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, config, whole):
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "run", reporter=Breaker(after=2 * CYCLE + 3))

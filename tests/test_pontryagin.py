@@ -33,6 +33,7 @@ def test_every_named_problem_is_solved_and_says_how_well(name):
     np.testing.assert_allclose(solution.states[0], problem.initial_state, atol=1e-6)
 
 
+@pytest.mark.quick("lqr", "double-integrator-fuel")
 @pytest.mark.parametrize("name", PROBLEMS.names())
 def test_hamiltonian_is_constant_and_the_end_is_what_it_must_be(name):
     """Computed here from the problem, not taken from the solution's own residuals."""

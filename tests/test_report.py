@@ -256,6 +256,7 @@ def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
     assert title == "images 7/7 wide true"
 
 
+@pytest.mark.thorough
 def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
     """A section appears with the numbers of every aligned run."""
     likeness = {name: {"probe_r2": 0.25, "cca": 0.5, "cka": 0.1} for name in ("memory", "untrained memory", "observation", "true state")}

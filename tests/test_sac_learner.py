@@ -100,6 +100,7 @@ def test_a_linear_regulator_finds_its_best_control_and_its_value():
     assert history[-1]["training/episode_reward"] > 0.95 * Regulator.episode_steps
 
 
+@pytest.mark.thorough
 def test_the_hidden_state_aligns_with_the_co_state():
     assert trained(0.05, 200)[1][-1]["losses/costate"] < 0.5
 

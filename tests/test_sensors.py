@@ -296,6 +296,7 @@ def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
     assert measure(faulty_run, (0.3,), 4, 0, print).evaluations == (as_trained,)
 
 
+@pytest.mark.thorough
 def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
     arguments = ["robustness", str(faulty_run.path), "--over", "delay", "--values", "0", "2", "--sensors", "dropout=0", "burst-length=none"]
     assert main([*arguments, "--episodes", "2", "--out", str(tmp_path)]) == 0

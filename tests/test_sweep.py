@@ -71,18 +71,35 @@ def undisturbed(spec_file, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(undisturbed):
-    spec = small_spec()
-    assert {path.name for path in undisturbed.iterdir() if (path / "config.json").exists()} == {planned.folder for planned in spec.runs}
-    assert all(standing(undisturbed, spec, planned).status is Status.FINISHED for planned in spec.runs)
-    assert all(len(metrics) == 30 and len(evaluations) == 1 for metrics, evaluations in results(undisturbed, spec).values())
-    manifest = json.loads((undisturbed / "sweep.json").read_text())
+# On a task whose compiled programs can be kept, so that it costs little.
+SHORT = SPEC.format(steps=8_000).replace("CartpoleSwingup", "LQR")
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
+    """A finished sweep of two iterations, and its file."""
+    folder = tmp_path_factory.mktemp("short")
+    (folder / "short.toml").write_text(SHORT)
+    process = start_sweep(folder / "short.toml", folder / "sweep")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "done: 2 runs" in output
+    return folder / "sweep", folder / "short.toml"
+
+
+def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(short):
+    folder, spec = short[0], parse_spec(SHORT, "short")
+    assert {path.name for path in folder.iterdir() if (path / "config.json").exists()} == {planned.folder for planned in spec.runs}
+    assert all(standing(folder, spec, planned).status is Status.FINISHED for planned in spec.runs)
+    assert all(len(metrics) == 2 and len(evaluations) == 1 for metrics, evaluations in results(folder, spec).values())
+    manifest = json.loads((folder / "sweep.json").read_text())
     assert [run["variant"] for run in manifest["runs"]] == ["gru", "nc-gru"]
 
 
-def test_finished_runs_are_skipped(undisturbed, spec_file, capsys):
-    before = {file: file.stat().st_mtime_ns for planned in small_spec().runs for file in (undisturbed / planned.folder).rglob("*")}
-    assert jobs_left(undisturbed, small_spec(), 1) == []
+def test_finished_runs_are_skipped(short, capsys):
+    undisturbed, spec_file, spec = *short, parse_spec(SHORT, "short")
+    before = {file: file.stat().st_mtime_ns for planned in spec.runs for file in (undisturbed / planned.folder).rglob("*")}
+    assert jobs_left(undisturbed, spec, 1) == []
     assert main(["sweep", str(spec_file), "--out", str(undisturbed)]) == 0
     assert "done: 2 runs" in capsys.readouterr().out
     assert all(file.stat().st_mtime_ns == when for file, when in before.items())
