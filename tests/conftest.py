@@ -17,6 +17,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # rounding; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 in the environment all is compiled as it is for users.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
+import hypothesis
 import jax
 import pytest
 
@@ -31,6 +32,9 @@ jax.config.update("jax_num_cpu_devices", 2)
 _QUICKLY = bool(jax.config.read("jax_disable_most_optimizations"))
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# The same examples everywhere and every time; those that are compiled for the first time may take as long as they like.
+hypothesis.settings.register_profile("costate", derandomize=True, deadline=None, database=None, max_examples=30)
+hypothesis.settings.load_profile("costate")
 
 
 @pytest.hookimpl(tryfirst=True)
