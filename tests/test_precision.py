@@ -94,8 +94,13 @@ def before(core: str):
     return dataclasses.replace(state, observation_stats=seen), trajectory, final_value
 
 
+@functools.cache
+def update_by(config: PPOConfig):
+    return jax.jit(functools.partial(update, config, ROLLOUT, ITERATIONS))
+
+
 def updated(config: PPOConfig, given):
-    return jax.device_get(jax.jit(functools.partial(update, config, ROLLOUT, ITERATIONS))(*given))
+    return jax.device_get(update_by(config)(*given))
 
 
 @functools.cache
@@ -106,7 +111,7 @@ def in_float64(core: str):
     return after, metrics
 
 
-@pytest.mark.parametrize("core", ["gru", "ctrnn"])
+@pytest.mark.parametrize("core", ["gru", pytest.param("ctrnn", marks=pytest.mark.slow)])
 def test_an_update_in_float32_by_the_fast_way_is_that_in_float64_by_the_plain_one(core):
     given = before(core)
     (narrow, metrics), (wide, expected) = updated(PPO, given), in_float64(core)
@@ -123,15 +128,24 @@ def test_an_update_in_float32_by_the_fast_way_is_that_in_float64_by_the_plain_on
     assert narrow.iteration == wide.iteration == 1
 
 
-def test_a_setting_that_is_wrong_by_a_tenth_would_be_noticed():
-    """The comparison above has power, even for Adam's ε of 1e-5."""
-    wrong, _ = updated(dataclasses.replace(PPO, adam_epsilon=1.1e-5), before("gru"))
-    assert largest_difference(wrong.policy, in_float64("gru")[0].policy) > 10 * TOLERANCE
+def test_a_discount_that_is_wrong_by_a_thousandth_would_be_noticed():
+    """The comparison above has power."""
+    state, trajectory, final_value = before("gru")
+    wrong, _ = updated(PPO, (state, dataclasses.replace(trajectory, discount=0.999 * trajectory.discount), final_value))
+    assert largest_difference(wrong.policy, in_float64("gru")[0].policy) > 2 * TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [{"adam_epsilon": 1.1e-5}, {"costate_coef": 0.0501}, {"clip_epsilon": 0.2002}, {"trace_decay": 0.9505}])
+def test_settings_that_are_a_little_wrong_would_be_noticed(setting):
+    wrong, _ = updated(dataclasses.replace(PPO, **setting), before("gru"))
+    assert largest_difference(wrong.policy, in_float64("gru")[0].policy) > 2 * TOLERANCE
 
 
 SAC = SACConfig(head_width=16, critic="recurrent", replay=ReplayConfig(capacity=640, window=20, burn_in=5, batch=8))
 
 
+@pytest.mark.slow
 def test_a_step_of_soft_actor_critic_in_float32_is_that_in_float64():
     """The gradient, as Adam's first moment holds it; in its first step Adam goes a learning rate whatever the size of a component."""
     _, trajectory, _ = collected()

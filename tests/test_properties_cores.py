@@ -1,4 +1,7 @@
-"""Every registered core at any length, any pattern of starts and inputs from nothing to enormous ones: finite, and fast as plain."""
+"""Every registered core at any length, any pattern of starts and inputs from nothing to enormous ones.
+
+That the gradients of the fast way are those of the plain one is in the contract of cores, in float64; here they must be numbers.
+"""
 
 import functools
 
@@ -35,23 +38,16 @@ def starting_state(name: str) -> np.ndarray:
 
 
 @jax.jit
-def both_ways(core, features, state, is_first):
-    """Hidden states and gradients of a loss by the fast way and by a scan of single steps, and the co-state's gradients of the fast one."""
+def read(core, features, state, is_first):
+    """Hidden states by the fast way and by a scan of single steps; of the fast one the gradients of a loss, and those by the features alone."""
     weights = jnp.cos(jnp.arange(features.shape[0] * B * H, dtype=jnp.float32)).reshape(-1, B, H)
 
-    def fast(core, features, state):
-        hiddens = read_sequence(core, features, state, is_first).hiddens
-        return (weights * hiddens).sum(), hiddens
+    def loss(core, features, state):
+        memory = read_sequence(core, features, state, is_first)
+        return (weights * memory.hiddens).sum(), memory
 
-    def plain(core, features, state):
-        hiddens = scan_unroll(core, features, state, is_first)
-        return (weights * hiddens).sum(), hiddens
-
-    (fast_gradient, fast_hiddens), (plain_gradient, plain_hiddens) = (
-        jax.grad(way, argnums=(0, 1, 2), has_aux=True)(core, features, state) for way in (fast, plain)
-    )
-    by_feature = feature_gradients(core, read_sequence(core, features, state, is_first), weights)
-    return fast_hiddens, plain_hiddens, fast_gradient, plain_gradient, by_feature
+    gradient, memory = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(core, features, state)
+    return memory.hiddens, scan_unroll(core, features, state, is_first), gradient, feature_gradients(core, memory, weights)
 
 
 @settings(max_examples=12)
@@ -60,17 +56,13 @@ def both_ways(core, features, state, is_first):
 @example(length=LONGEST, unit=ONES, is_first=NOWHERE, size=1e6, carried=0.0)
 @example(length=LONGEST, unit=ONES, is_first=NOWHERE, size=0.0, carried=0.0)
 @example(length=1, unit=-ONES, is_first=NOWHERE, size=1.0, carried=1.0)
-def test_hidden_states_and_gradients_are_finite_and_the_fast_way_is_the_plain_one(name, length, unit, is_first, size, carried):
+def test_states_and_gradients_are_finite_and_the_fast_way_is_the_plain_one(name, length, unit, is_first, size, carried):
     features, state = jnp.asarray(size * unit[:length]), jnp.asarray(carried * starting_state(name))
-    found = jax.device_get(both_ways(build(name), features, state, jnp.asarray(is_first[:length])))
+    found = jax.device_get(read(build(name), features, state, jnp.asarray(is_first[:length])))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
-    fast_hiddens, plain_hiddens, fast_gradient, plain_gradient, _ = found
-    largest = np.abs(plain_hiddens).max()
+    fast, plain, *_ = found
     # float32 sums in another order. Enormous numbers saturate, so that their larger errors are not passed on.
-    np.testing.assert_allclose(fast_hiddens, plain_hiddens, atol=1e-5 * max(1.0, largest))
-    if max(size, carried) <= 1.0:
-        # Sums over all rows; where saturation leaves no digits (1 − n² with n near 1) there is nothing to compare.
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5 * max(1.0, np.abs(b).max())), fast_gradient, plain_gradient)
+    np.testing.assert_allclose(fast, plain, atol=1e-5 * max(1.0, np.abs(plain).max()))
 
 
 @settings(max_examples=10)
@@ -82,7 +74,7 @@ def test_nothing_of_the_past_is_left_where_an_episode_starts(name, unit, other, 
     replaced = np.where(begun[..., None], unit, size * other)
     state = starting_state(name)
     one, two = (
-        np.asarray(both_ways(build(name), jnp.asarray(features), jnp.asarray(start), jnp.asarray(is_first))[0])
+        np.asarray(read(build(name), jnp.asarray(features), jnp.asarray(start), jnp.asarray(is_first))[0])
         for features, start in ((unit, state), (replaced, carried * state[::-1]))
     )
     np.testing.assert_array_equal(one[begun], two[begun])
