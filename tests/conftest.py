@@ -22,6 +22,7 @@ if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] != "0":
         f"--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}".strip()
     )
 
+import hypothesis
 import jax
 import pytest
 
@@ -36,6 +37,9 @@ jax.config.update("jax_num_cpu_devices", 2)
 _QUICKLY = bool(jax.config.read("jax_disable_most_optimizations"))
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# The same examples everywhere and every time; those that are compiled for the first time may take as long as they like.
+hypothesis.settings.register_profile("costate", derandomize=True, deadline=None, database=None, max_examples=30)
+hypothesis.settings.load_profile("costate")
 
 
 @pytest.hookimpl(tryfirst=True)

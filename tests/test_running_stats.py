@@ -1,10 +1,15 @@
 """Running statistics against NumPy over all the data at once."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate.running_stats import RunningStats, empty_stats, merge, normalise, scale_reward
+from costate import running_stats
+from costate.running_stats import RunningStats, empty_stats, normalise, scale_reward
+
+# As one program: operation by operation, every one of them would be compiled for itself.
+merge = jax.jit(running_stats.merge)
 
 
 def test_merged_batches_equal_numpy_over_the_concatenated_data():

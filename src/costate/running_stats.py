@@ -25,20 +25,47 @@ def merge(stats: RunningStats, batch: Float[Array, "T B *D"], weight: Bool[Array
 
         m = m_a + (m_b − m_a) n_b/n,    n v = n_a v_a + n_b v_b + (m_b − m_a)² n_a n_b/n,    n = n_a + n_b
 
-    Rows whose ``weight`` is false do not count.
+    Rows whose ``weight`` is false do not count, whatever stands in them.
     """
-    w = weight.astype(batch.dtype).reshape(weight.shape + (1,) * (batch.ndim - 2))
-    batch_count = weight.sum().astype(batch.dtype)
-    safe_count = jnp.maximum(batch_count, 1.0)
-    batch_mean = (w * batch).sum((0, 1)) / safe_count
-    batch_variance = (w * jnp.square(batch - batch_mean[None, None])).sum((0, 1)) / safe_count
+    batch_mean, batch_variance, batch_count = _moments(batch, weight)
     count = stats.count + batch_count
-    fraction = batch_count / jnp.maximum(count, 1.0)
+    old, new = stats.count / jnp.maximum(count, 1.0), batch_count / jnp.maximum(count, 1.0)
     delta = batch_mean - stats.mean
-    variance = stats.variance * (1.0 - fraction) + batch_variance * fraction + jnp.square(delta) * fraction * (1.0 - fraction)
-    merged = RunningStats(stats.mean + delta * fraction, variance, count)
-    # Before any data the variance is 1 by convention; a merge of nothing must leave it so.
-    return RunningStats(merged.mean, jnp.where(count > 0.0, merged.variance, stats.variance), count)
+    # From the larger part towards the smaller: neither 1 − n_b/n, of which few digits are left late in a run, nor a difference of nearly equal
+    # numbers is formed, and a part without rows changes nothing.
+    newer = new > old
+    mean = _add_fairly(jnp.where(newer, batch_mean, stats.mean), jnp.where(newer, -delta * old, delta * new), count)
+    within = jnp.where(newer, batch_variance, stats.variance) + (batch_variance - stats.variance) * jnp.where(newer, -old, new)
+    return RunningStats(mean, within + jnp.square(delta) * old * new, count)
+
+
+def _add_fairly(value: Float[Array, "*D"], change: Float[Array, "*D"], count: Float[Array, ""]) -> Float[Array, "*D"]:
+    """``value + change``, rounded up or down as often as the digits that are lost ask for, and not always to the nearer side.
+
+    Late in a run a mean changes by about as much as its last digit is worth. Of data that drift, thousands of changes in a row would be rounded to
+    the same side: after 10⁸ steps a deviation was wrong by 1 %, with small batches by 7 %. The thresholds k φ mod 1 are spread evenly over any
+    stretch of merges; made from the count, they are the same in a run that was resumed.
+    """
+    total = value + change
+    from_change = total - value
+    lost = (value - (total - from_change)) + (change - from_change)  # what rounding took away, exactly (Knuth's TwoSum)
+    beside = jnp.nextafter(total, jnp.where(lost > 0.0, jnp.inf, -jnp.inf).astype(total.dtype))
+    turn = (count.astype(jnp.uint32) * jnp.uint32(2654435769)).astype(total.dtype) * 2.0**-32
+    return jnp.where(jnp.abs(lost) > jnp.abs(beside - total) * turn, beside, total)
+
+
+def _moments(batch: Float[Array, "T B *D"], weight: Bool[Array, "T B"]) -> tuple[Float[Array, "*D"], Float[Array, "*D"], Float[Array, ""]]:
+    """Mean, variance and number of the rows that count; zeros if there are none."""
+    counts = weight.reshape(weight.shape + (1,) * (batch.ndim - 2))
+    number = weight.sum().astype(batch.dtype)
+
+    def mean(values: Float[Array, "T B *D"]) -> Float[Array, "*D"]:
+        return jnp.where(counts, values, 0.0).sum((0, 1)) / jnp.maximum(number, 1.0)
+
+    # The mean of a sensor far from zero is off by rounding, which the mean of what is left takes away: to the last digit if it is constant.
+    rough = mean(batch)
+    exact = rough + mean(batch - rough[None, None])
+    return exact, mean(jnp.square(batch - exact[None, None])), number
 
 
 def clipped(value: Float[Array, "*S"], limit: float | None) -> Float[Array, "*S"]:
