@@ -1,8 +1,14 @@
 """Checkpoints: exact, verified, atomic."""
 
+import contextlib
+import errno
 import functools
 import hashlib
 import json
+import os
+import pathlib
+import shutil
+import stat
 
 import equinox as eqx
 import jax
@@ -11,6 +17,7 @@ import numpy as np
 import pytest
 
 from costate._errors import CheckpointError, ConfigError, StorageError
+from costate._files import make_folders, write_atomically
 from costate.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 from costate.config import RunConfig, to_json
 from costate.policy import PolicyConfig, build_policy
@@ -136,6 +143,57 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["step_000000000010"]
     assert load_latest(tmp_path, CONFIG, state(), print)[0].env_steps == 10
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """What was waited for to be on the disk and what was renamed, in this order: names of files and folders."""
+    events, sync, rename = [], os.fsync, os.replace
+
+    def fsync(descriptor):
+        events.append(f"flush {pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        sync(descriptor)
+
+    def replace(source, target):
+        events.append(f"rename {pathlib.Path(source).name} to {pathlib.Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return events
+
+
+def test_a_checkpoint_and_its_name_are_on_the_disk_before_the_one_that_it_replaces_goes(tmp_path, on_disk, monkeypatch):
+    directory, name = tmp_path / "checkpoints", "step_000000000010"
+    save_at(directory, 10)
+    whole = [f"flush {STATE_FILE}", f"flush {RECORD_FILE}", f"flush .{name}.partial"]
+    # The folder that holds checkpoints is new, and its name must last as well.
+    assert on_disk == [f"flush {tmp_path.name}", *whole, f"rename .{name}.partial to {name}", "flush checkpoints"]
+    on_disk.clear()
+    remove = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (on_disk.append(f"remove {path.name}"), remove(path)))
+    save_at(directory, 10)
+    renamed = [f"rename {name} to .{name}.old", f"rename .{name}.partial to {name}"]
+    assert on_disk == [*whole, *renamed, "flush checkpoints", f"remove .{name}.old"]
+
+
+def test_a_new_file_and_its_name_are_on_the_disk(tmp_path, on_disk):
+    write_atomically(tmp_path / "config.json", b"{}")
+    assert on_disk == ["flush .config.json.partial", "rename .config.json.partial to config.json", f"flush {tmp_path.name}"]
+    on_disk.clear()
+    make_folders(tmp_path / "task" / "variant" / "seed")
+    assert on_disk == [f"flush {tmp_path.name}", "flush task", "flush variant"]
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
+def test_a_file_system_that_cannot_flush_names_is_no_obstacle_but_a_broken_disk_is(tmp_path, monkeypatch, number, fails):
+    def refuse(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match="Input/output error") if fails else contextlib.nullcontext():
+        save_at(tmp_path, 10)
 
 
 def test_nothing_is_pickled(tmp_path):

@@ -22,7 +22,7 @@ import safetensors.numpy
 from cut_off import Breaker, numbers
 
 from costate import _files
-from costate._errors import BundleError, CheckpointError, ConfigError, CostateError, StorageError
+from costate._errors import BundleError, CheckpointError, ConfigError, CostateError, RunDirectoryError, StorageError
 from costate.checkpoint import _digest, folders, save
 from costate.config import RunConfig
 from costate.deploy.bundle import read
@@ -94,7 +94,7 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(small_co
             # A fair share of the moments are in the middle of writing a checkpoint, which is a small part of the time.
             writing = chance.random() < 0.4 and kills < KILLS
             moment = chance.uniform(0.0, 0.5) if not writing and kills < KILLS else -1.0
-            writes = chance.randrange(25) if writing else -1
+            writes = chance.randrange(50) if writing else -1
             document = json.dumps(to_json(tiny(small_config)))
             process = subprocess.run([sys.executable, "-c", VICTIM, str(out), document, str(moment), str(writes)], capture_output=True, text=True)
             if process.returncode == 0:
@@ -283,6 +283,52 @@ def test_a_record_of_brackets_is_refused(tmp_path: pathlib.Path) -> None:
         (folder / "checkpoint.json").write_text("[" * 200_000)
     with pytest.raises(CheckpointError, match="not JSON"):
         load_state(run, None, lambda _: None)
+
+
+CONFIGS = {
+    "a config of terabytes": (lambda path: sparse(path, 2**40), "has 1,099,511,627,776 bytes, but there can be no more than 16,777,216 in it"),
+    "a config of brackets": (lambda path: path.write_text("[" * 200_000), "it is not JSON"),
+    "a config with a field of brackets": (lambda path: path.write_text('{"config": {"task": ' + "[" * 200_000), "it is not JSON"),
+    "a config that is no object": (lambda path: path.write_text("5"), "not the JSON that `costate train` writes"),
+    "a config of other bytes": (lambda path: path.write_bytes(b"\xff" * 100), "it is not JSON"),
+}
+
+
+@pytest.mark.parametrize("what", CONFIGS)
+def test_a_hostile_config_is_one_paragraph(what: str, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    make, message = CONFIGS[what]
+    make(tmp_path / "run" / "config.json")
+    with pytest.raises(RunDirectoryError, match=rf"config\.json .*{message}.* Put the file back"):
+        open_run(tmp_path / "run")
+
+
+def test_no_depth_of_a_config_is_more_than_an_error(tmp_path: pathlib.Path) -> None:
+    """Around the depth that the parser just manages, what comes after it has to give up instead."""
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    for depth in range(100, sys.getrecursionlimit() + 50, 50):
+        (tmp_path / "run" / "config.json").write_text('{"config": {"task": ' + "[" * depth + "]" * depth + "}}")
+        with pytest.raises((RunDirectoryError, ConfigError)):
+            open_run(tmp_path / "run")
+
+
+def test_a_hostile_log_is_one_paragraph(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    rows = len(run.read_metrics())
+    with open(run.metrics, "a") as file:
+        file.write("[" * 200_000 + "\n")
+    with pytest.raises(RunDirectoryError, match=rf"row {rows + 1} is nested too deeply"):
+        run.read_metrics()
+    sparse(run.metrics, 2**40)
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl has 1,099,511,627,776 bytes"):
+        run.read_metrics()
+    run.metrics.unlink()
+    os.mkfifo(run.metrics)
+    with pytest.raises(RunDirectoryError, match="not a plain file"):
+        run.read_metrics()
+    (run.path / "machine.json").write_text("[" * 200_000)
+    assert run.read_machine() == {}
 
 
 def test_swapped_files_are_noticed(tmp_path: pathlib.Path) -> None:

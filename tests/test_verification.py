@@ -4,15 +4,18 @@ import dataclasses
 import json
 import math
 import pathlib
+import shutil
 
+import numpy as np
 import pytest
 
-from costate import cli
+from costate import cli, training
 from costate._errors import ConfigError, RunDirectoryError
-from costate.config import RunConfig
+from costate.checkpoint import Checkpoint, folders, save
+from costate.config import RunConfig, to_json
 from costate.machine import describe_machine
 from costate.run_directory import Run, create_run
-from costate.training import train_together
+from costate.training import train, train_together
 from costate.verification import Difference, Verification, compare, machine_changes, verify
 
 
@@ -44,6 +47,49 @@ def test_nothing_to_compare_with_is_an_error(small_config: RunConfig, tmp_path: 
         verify(empty)
     with pytest.raises(ConfigError, match="iterations is 0"):
         verify(empty, iterations=0)
+
+
+def saved(run: Run, where: pathlib.Path, iteration: int, slowdowns: int) -> None:
+    """A checkpoint of a run, of which only the record matters here."""
+    save(where, Checkpoint(iteration, 4000 * iteration, to_json(run.config), (iteration,) * 4, (), slowdowns), {"weight": np.zeros(1)})
+
+
+def test_a_run_that_slowed_down_is_not_called_a_mismatch(small_config: RunConfig, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that diverges in its second iteration, goes back to the first and gets through at half its rate."""
+    rate = dataclasses.replace(small_config.ppo, learning_rate=3e-4)
+    config = dataclasses.replace(small_config, steps=8000, checkpoint_every=2, diverged="slow-down", ppo=rate)
+    advance, lost = training._advance, iter([False, True])
+
+    def sick(group, programs, position):
+        position, rows = advance(group, programs, position)
+        return position, [row | {"losses/value": math.nan} if next(lost, False) else row for row in rows]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_advance", sick)
+        run = train(config, tmp_path / "run").run
+    assert [row["iteration"] for row in run.read_metrics()] == [1, 2]
+    with pytest.raises(
+        ConfigError, match=r"its learning rate was halved once, and some of the first 2 iterations .* nothing of this run can be verified"
+    ):
+        verify(run)
+    assert cli.main(["verify", str(run.path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {run.path} diverged and slowed down by itself (--diverged slow-down)")
+
+
+def test_what_came_before_a_slowdown_can_be_verified(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    """The slowdown was after the first iteration: that one is done again, the second is not."""
+    config = dataclasses.replace(small_config, steps=8000)
+    run = train(config, tmp_path / "run").run
+    shutil.rmtree(run.checkpoints)
+    shutil.rmtree(run.milestones)
+    saved(run, run.milestones, 1, 0)
+    saved(run, run.checkpoints, 2, 2)
+    with pytest.raises(ConfigError, match=r"halved 2 times.* Only the first 1 are known to be from before: use --iterations 1 or less"):
+        verify(run)
+    assert verify(run, iterations=1).same
+    # A record that cannot be read says nothing.
+    (folders(run.checkpoints)[0] / "checkpoint.json").write_text("{}")
+    assert verify(run).same
 
 
 def test_clocks_are_left_out_and_missing_numbers_count() -> None:

@@ -1,6 +1,7 @@
-"""Files that are either whole or absent: written under a temporary name, flushed to disk, then renamed."""
+"""Files that are either whole or absent: written under a temporary name, flushed to disk, then renamed, and the new name flushed too."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -25,6 +26,27 @@ def write_through(path: pathlib.Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def flush_folder(folder: pathlib.Path) -> None:
+    """Wait until the names in a folder are on the disk: a file that was flushed and renamed can still be lost with its name in a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # File systems that know no such thing, as some on a network, keep names in order themselves.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(path: pathlib.Path) -> None:
+    """Make a folder and those above it that are missing, and wait until their names are on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        flush_folder(folder.parent)
+
+
 def replace_atomically(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
     """Let ``write`` make a file or a folder beside ``path``, then give it that name; on any error nothing remains of it."""
     temporary, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
@@ -32,11 +54,16 @@ def replace_atomically(path: pathlib.Path, write: Callable[[pathlib.Path], None]
         try:
             remove(temporary)
             write(temporary)
+            if temporary.is_dir():
+                # The names of the files in it; what is in them was flushed when they were written.
+                flush_folder(temporary)
             if path.is_dir():
                 # A folder cannot be renamed onto another; until the new one has its name, the old one can be brought back.
                 remove(old)
                 os.replace(path, old)
             os.replace(temporary, path)
+            # Before the old one goes: after a power failure at least one of them must be found.
+            flush_folder(path.parent)
             remove(old)
         except BaseException:
             with contextlib.suppress(OSError, StorageError):
@@ -50,6 +77,7 @@ def restore(path: pathlib.Path) -> None:
     old = path.with_name(f".{path.name}.old")
     if old.exists() and not path.exists():
         os.replace(old, path)
+        flush_folder(path.parent)
 
 
 @contextlib.contextmanager

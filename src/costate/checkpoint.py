@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded, read_json
 from costate._errors import CheckpointError, ConfigError
-from costate._files import remove, replace_atomically, restore, write_through
+from costate._files import make_folders, remove, replace_atomically, restore, write_through
 from costate.config import RunConfig, differing_fields, from_json, to_json
 from costate.replay import Replay
 from costate.replay_store import Chunk, load_rows, remove_unused, save_new_rows
@@ -91,7 +91,8 @@ def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, n
     record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
 
     def write(temporary: pathlib.Path) -> None:
-        temporary.mkdir(parents=True)
+        make_folders(temporary.parent)
+        temporary.mkdir()
         write_through(temporary / STATE_FILE, content)
         write_through(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
 
@@ -112,6 +113,15 @@ def recover(directory: pathlib.Path) -> None:
     """Bring a checkpoint back that was cut off while it was replaced. For the process that trains the run: another could be replacing it."""
     for aside in directory.glob(".step_*.old"):
         restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
+
+
+def readable_records(directory: pathlib.Path) -> list[Checkpoint]:
+    """What the checkpoints in ``directory`` say of themselves, oldest first; those whose record is damaged are left out."""
+    records = []
+    for folder in folders(directory):
+        with contextlib.suppress(CheckpointError):
+            records.append(_checkpoint_of(_read_record(folder / RECORD_FILE), folder / RECORD_FILE))
+    return records
 
 
 def steps_of(folder: pathlib.Path) -> int:

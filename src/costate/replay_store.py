@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded
 from costate._errors import CheckpointError
-from costate._files import explained_errors, remove, write_atomically
+from costate._files import explained_errors, make_folders, remove, write_atomically
 from costate.replay import Replay, ReplayRows
 
 # Rows are counted in 32 bits.
@@ -51,7 +51,7 @@ def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Ch
     content = safetensors.numpy.save(tensors)
     file = directory / f"rows_{start:012d}_{stop:012d}.safetensors"
     with explained_errors(directory):
-        directory.mkdir(exist_ok=True)
+        make_folders(directory)
     write_atomically(file, content)
     return Chunk(file.name, start, stop, hashlib.sha256(content).hexdigest())
 

@@ -10,12 +10,16 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from costate._errors import RunDirectoryError
-from costate._files import explained_errors, remove, try_lock, write_atomically
+from costate._distrust import read_bounded, read_json
+from costate._errors import CheckpointError, RunDirectoryError
+from costate._files import explained_errors, make_folders, remove, try_lock, write_atomically
 from costate.config import RunConfig, config_hash, from_json, to_json
 
 CONFIG_FILE = "config.json"
 LOCK_FILE = "run.lock"
+# A row is about a kilobyte, so this is a million iterations; the longest runs of the paper have two thousand.
+LARGEST_LOG = 2**30
+MEND = "Put the file back that `costate train` wrote, or train the run again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Run:
     def read_machine(self) -> dict[str, Any]:
         """What the run was started with; empty if that record is missing or damaged, since nothing else depends on it."""
         try:
-            card = json.loads((self.path / "machine.json").read_text())
-        except (OSError, ValueError):
+            card = read_json(self.path / "machine.json")
+        except CheckpointError:
             return {}
         return card if isinstance(card, dict) else {}
 
@@ -66,9 +70,15 @@ class Run:
         if not self.metrics.exists():
             return []
         rows = []
-        for line in self.metrics.read_text().splitlines():
+        with _as_of_the_run():
+            content = read_bounded(self.metrics, LARGEST_LOG)
+        for line in content.splitlines():
             try:
                 rows.append(json.loads(line))
+            except RecursionError as error:
+                raise RunDirectoryError(
+                    f"{self.metrics} was altered: row {len(rows) + 1} is nested too deeply to be read, but a row is numbers under their names. {MEND}"
+                ) from error
             except ValueError:
                 break
         return rows
@@ -80,7 +90,7 @@ def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *
     if (path / CONFIG_FILE).is_file():
         remove(path)
     with explained_errors(path):
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        make_folders(path / "checkpoints")
     document = {"format": 1, "hash": config_hash(config), "config": to_json(config)}
     write_atomically(path / "machine.json", json.dumps(machine, indent=1).encode())
     write_atomically(path / CONFIG_FILE, json.dumps(document, indent=1).encode())
@@ -129,14 +139,23 @@ def open_run(path: pathlib.Path) -> Run:
         raise RunDirectoryError(f"There is no run directory {path}. Give the folder that `costate train` printed, for example runs/….")
     if not file.is_file():
         raise RunDirectoryError(f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` printed.")
+    with _as_of_the_run():
+        document = read_json(file)
+    if not isinstance(document, dict) or "config" not in document:
+        raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. {MEND}")
     try:
-        document = json.loads(file.read_text())
-        config = document["config"]
-    except OSError as error:
-        raise RunDirectoryError(f"{file} cannot be read: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes.") from error
-    return Run(path, from_json(config))
+        return Run(path, from_json(document["config"]))
+    except RecursionError as error:
+        raise RunDirectoryError(f"{file} was altered: it is nested more deeply than any config. {MEND}") from error
+
+
+@contextlib.contextmanager
+def _as_of_the_run() -> Iterator[None]:
+    """What is wrong with a file of the run's folder is no matter of checkpoints, for which there would be older ones to fall back to."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise RunDirectoryError(f"{error} {MEND}") from error
 
 
 def check_free(path: pathlib.Path, *, overwrite: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from costate._errors import ConfigError, RunDirectoryError
 from costate._progress import Tell, nobody
+from costate.checkpoint import readable_records
 from costate.console import AbstractReporter, Progression
 from costate.machine import describe_machine
 from costate.run_directory import Run
@@ -60,6 +61,7 @@ def verify(run: Run, iterations: int = 2, tell: Tell = nobody) -> Verification:
     logged = run.read_metrics()[:iterations]
     if not logged:
         raise RunDirectoryError(f"{run.path} has logged no iteration yet, so that there is nothing to compare with.")
+    _check_pace(run, len(logged))
     noted = run.read_machine()
     devices = noted.get("learner_devices")
     seeds = run.seeds_together
@@ -74,6 +76,27 @@ def verify(run: Run, iterations: int = 2, tell: Tell = nobody) -> Verification:
         # Somebody asked for a stop meanwhile.
         raise KeyboardInterrupt
     return Verification(len(logged), *compare(logged, again), machine_changes(noted, describe_machine()))
+
+
+def _check_pace(run: Run, iterations: int) -> None:
+    """Raise if the learning rate was halved in these iterations: the log is then of the slower attempt only, and what came before it is gone."""
+    records = [*readable_records(run.milestones), *readable_records(run.checkpoints)]
+    times = max((record.slowdowns for record in records), default=0)
+    # Whatever was saved before the first time was computed from the config alone, and so was all that led to it.
+    undisturbed = max((record.iteration for record in records if record.slowdowns == 0), default=0)
+    if times == 0 or iterations <= undisturbed:
+        return
+    halved = "once" if times == 1 else f"{times} times"
+    possible = (
+        f"Only the first {undisturbed} are known to be from before: use --iterations {undisturbed} or less."
+        if undisturbed
+        else "No iteration is known to be from before, so nothing of this run can be verified."
+    )
+    raise ConfigError(
+        f"{run.path} diverged and slowed down by itself (--diverged slow-down): its learning rate was halved {halved}, and some of the first "
+        f"{iterations} iterations in its log may be of that slower attempt. Doing them again at the rate of the config would give other "
+        f"numbers, although nothing is wrong with the run. {possible}"
+    )
 
 
 class _Enough(Exception):  # noqa: N818  (nothing went wrong)
