@@ -1,6 +1,7 @@
 """MuJoCo Playground under the environment contract, beside dm_control in the same states, and over several seeds and devices."""
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import sys
@@ -27,9 +28,10 @@ from costate.envs.engine_playground import VARIABLE, PlaygroundEnv, implementati
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.suites.playground import NAMES
 from costate.envs.tasks import PAPER_TASKS, TASKS
+from costate.iteration import OneProgram, TwoPrograms, compile_iteration
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.programs import fresh_states, lower_collect, lower_explore, rollout_stage, start_episodes
+from costate.programs import compile_programs, fresh_states, lower_collect, lower_explore, rollout_stage, start_episodes
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.sharding import SEEDS, Layout
@@ -235,14 +237,18 @@ def test_warp_is_for_graphics_cards_and_the_environment_overrules(monkeypatch):
 # Training. A pendulum touches nothing, so that MJX compiles in seconds.
 
 
-def collected(seeds, layout):
-    """A rollout of new runs with two environments each, on devices of a layout: where it ran, and what it collected."""
-    config = RunConfig(
+def pendulum_config():
+    return RunConfig(
         "playground:PendulumSwingup",
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=2, rollout_length=ROWS),
-        ppo=PPOConfig(minibatches=2),
+        ppo=PPOConfig(minibatches=2, epochs=1),
     )
+
+
+def collected(seeds, layout):
+    """A rollout of new runs with two environments each, on devices of a layout: where it ran, and what it collected."""
+    config = pendulum_config()
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
     states = fresh_states(config, seeds)
     start = start_episodes(config, env, states)
@@ -267,6 +273,24 @@ def test_seeds_together_on_two_devices_see_what_each_sees_alone_on_one():
         assert stage.num_devices == 1
         # A pendulum doubles a rounding error of 1e-7 only a few times in a dozen steps.
         jax.tree.map(lambda ours, whole, n=n: np.testing.assert_allclose(whole[n], ours[0], atol=1e-5, rtol=1e-5), alone, together)
+
+
+def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_programs_learn():
+    """Two seeds of two environments each; what a rounding error becomes in a dozen steps of a pendulum and one update is small."""
+    seeds, layout = (5, 6), Layout(seeds=1, streams=2)
+    config = pendulum_config()
+    env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
+    states = fresh_states(config, seeds)
+    start = start_episodes(config, env, states)
+    one = compile_iteration(config, env, states, start, layout)
+    assert isinstance(one, OneProgram)
+    two = TwoPrograms(compile_programs(config, env, states, start, layout))
+    ours, theirs = (each.run(each.place(states), start, lambda rollout_state, experience: None) for each in (one, two))
+    assert jax.tree.leaves(ours.states.policy)[0].sharding.num_devices == 2
+    compare = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-5)
+    jax.tree.map(compare, (ours.experience, ours.states.policy, ours.metrics), (theirs.experience, theirs.states.policy, theirs.metrics))
+    before, after = (np.asarray(each.policy.core.recurrent_weights) for each in (states, ours.states))
+    assert (before != after).mean() > 0.9
 
 
 def test_environments_that_cannot_be_dealt_evenly_stay_on_one_device():
