@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from costate._errors import ConfigError
@@ -141,8 +140,3 @@ class QuadraticForm(eqx.Module):
 
     def __call__(self, state: State) -> Float[Array, ""]:
         return state @ self.weight.astype(state.dtype) @ state
-
-
-def constant_influence(matrix: Float[Array, "X U"]) -> Callable[[State], Float[Array, "X U"]]:
-    """g(x) = B."""
-    return lambda state: jnp.asarray(matrix, state.dtype)
