@@ -320,7 +320,7 @@ def test_log_probabilities_of_squashed_controls_are_those_of_float64_however_far
     assert (np.abs(by_log_std - (2.0 * np.tanh(x) * moved - 1.0)) <= 4 * error * (1.0 + np.abs(moved))).all()
 
 
-SAC = SACConfig(head_width=5, replay=ReplayConfig(capacity=100, window=T, burn_in=2, batch=S), costate_coef=0.3, critic="recurrent")
+SAC = SACConfig(head_width=5, replay=ReplayConfig(capacity=100, window=T, burn_in=0, batch=S), costate_coef=0.3)
 
 
 @jax.jit
@@ -343,7 +343,13 @@ def test_windows_give_finite_gradients_and_none_where_nothing_can_be_learnt(usab
     scaled = jax.tree.map(lambda leaf: weights * leaf, networks)
     observation = jnp.asarray(size * np.stack([unit, unit[::-1]], -1), jnp.float32)
     rows = ReplayRows(
-        observation, observation[..., :1].clip(-1.0, 1.0), jnp.asarray(unit), jnp.ones((T, S)), jnp.asarray(is_first), jnp.zeros((T, S), bool)
+        observation=observation,
+        action=observation[..., :1].clip(-1.0, 1.0),
+        reward=jnp.asarray(unit),
+        discount=jnp.ones((T, S)),
+        is_first=jnp.asarray(is_first),
+        is_last=jnp.zeros((T, S), bool),
+        complete=observation[::-1],
     )
     windows = Windows(rows, jnp.asarray(usable), jnp.zeros((S, 1)), None)
     noise = jnp.asarray(np.random.default_rng(0).normal(size=(T - SAC.replay.burn_in, S, 1)), jnp.float32)
