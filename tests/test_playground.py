@@ -242,7 +242,7 @@ def pendulum_config():
         "playground:PendulumSwingup",
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=2, rollout_length=ROWS),
-        ppo=PPOConfig(minibatches=2, epochs=1),
+        ppo=PPOConfig(minibatches=1, epochs=1),
     )
 
 
