@@ -30,7 +30,8 @@ test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow
 
 faults: $(VENV)/installed
-	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/test_faults.py tests/test_run_lock.py tests/test_divergence.py
+	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/test_faults.py tests/test_signals.py tests/test_run_lock.py \
+		tests/test_divergence.py
 
 # MuJoCo Playground is an extra of its own, because it brings 600 MB of packages.
 test-playground: $(VENV)/installed

@@ -18,6 +18,8 @@ pytest.importorskip(
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "benchmarks"))
 
 import parity_playground as parity
+from repeating import assert_same_again
+from repeating import short as short_run
 
 from costate._errors import ConfigError
 from costate.algorithms import algorithm_for
@@ -311,6 +313,11 @@ def test_a_run_is_trained_from_the_command_line_on_two_devices(tmp_path, capsys)
     [row] = run.read_metrics()
     assert row["env_steps"] == 16
     assert all(np.isfinite(value) for name, value in row.items() if name.startswith("losses/"))
+
+
+def test_training_gives_the_same_again_and_another_seed_something_else(tmp_path):
+    """Bit for bit, as with every other engine in test_determinism.py."""
+    assert_same_again(short_run("playground:CartpoleSwingup"), tmp_path)
 
 
 @pytest.mark.slow

@@ -1,20 +1,24 @@
 """The command line: ``costate COMMAND …``. A command is a file in ``commands/``, imported when it is asked for.
 
-Exit codes: 0 done; 1 it could not be done, for a reason that is printed; 2 the command line cannot be read; 130 stopped by Ctrl-C; 141 the reader of
-the output went away.
+Exit codes: 0 done; 1 it could not be done, for a reason that is printed; 2 the command line cannot be read; 130 stopped by Ctrl-C or a polite kill;
+141 the reader of the output went away, or the terminal.
 """
 
+import contextlib
+import errno
 import importlib
 import importlib.metadata
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from costate._errors import ConfigError, CostateError, UsageError
 from costate._registry import nearest
 from costate._task_files import load_task_files, without_task_files
-from costate.interrupts import INTERRUPTED
+from costate.interrupts import INTERRUPTED, ended_politely
 from costate.usage import explained_usage
 
 FAILED, MISUSED = 1, 2
@@ -59,22 +63,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_FLAG in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
     try:
-        code = _dispatch([argument for argument in arguments if argument != DEBUG_FLAG])
-        # While a vanished reader can still be answered below; at exit Python would complain instead.
-        sys.stdout.flush()
-        return code
+        with ended_politely():
+            return _flushed([argument for argument in arguments if argument != DEBUG_FLAG])
     except KeyboardInterrupt:
-        print("stopped at once; the last checkpoint is kept", file=sys.stderr)
+        _tell("stopped at once; the last checkpoint is kept")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`costate tasks | head`). Python must not try to flush what is left at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except Exception as error:
+        if _nobody_reads(error):
+            _to_nowhere(sys.stdout)
+            return BROKEN_PIPE
         if debug:
-            traceback.print_exception(error)
-        print(f"error: {error if isinstance(error, CostateError) else _unexpected(error, debug)}", file=sys.stderr)
+            _tell("".join(traceback.format_exception(error)).rstrip())
+        _tell(f"error: {error if isinstance(error, CostateError) else _unexpected(error, debug)}")
         return MISUSED if isinstance(error, UsageError) else FAILED
+
+
+def _flushed(arguments: list[str]) -> int:
+    """Run a command and write all that it said, while a vanished reader can still be answered; at exit Python would complain instead."""
+    try:
+        code = _dispatch(arguments)
+    except SystemExit:
+        # The parser has shown its help.
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
+
+
+def _nobody_reads(error: Exception) -> bool:
+    """Whether the reader of our output went away (`costate tasks | head`), or the terminal, which gives an error of its own."""
+    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None)
+
+
+def _tell(text: str) -> None:
+    """Say something on stderr, if anybody is there to read it."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        _to_nowhere(sys.stderr)
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Have the rest of a stream dropped: Python would try to write it at exit, and fail again."""
+    # In a notebook it is no file of the operating system.
+    with contextlib.suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _unexpected(error: Exception, debug: bool) -> str:

@@ -1,10 +1,10 @@
-"""Ctrl-C as a request: the first one asks a run to save and stop, a second one stops it at once."""
+"""Ctrl-C, a polite kill and a closed terminal as a request: the first asks a run to save and stop, a second one stops it at once."""
 
 import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 INTERRUPTED = 130
@@ -39,13 +39,33 @@ def stop_requests(notice: bytes = NOTICE) -> Iterator[StopRequest]:
         with contextlib.suppress(OSError):
             os.write(2, notice)
 
+    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), handle):
+        yield request
+
+
+@contextlib.contextmanager
+def ended_politely() -> Iterator[None]:
+    """While open, a polite kill and a closed terminal end the program as Ctrl-C does: what is open is closed, and the exit code is the same."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled((signal.SIGTERM, signal.SIGHUP), handle):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: Sequence[signal.Signals], handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """While open, these signals are answered by ``handle``."""
     # Only the main thread may set handlers; elsewhere (a notebook's worker, a test) the caller's own handling stays.
     if threading.current_thread() is not threading.main_thread():
-        yield request
+        yield
         return
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # Whoever starts a program with `nohup` wants it to go on when the terminal is closed.
+    wanted = [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in wanted}
     try:
-        yield request
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

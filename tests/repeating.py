@@ -1,0 +1,86 @@
+"""Short runs that are trained again, and what of them must be the same."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pytest
+from cut_off import numbers
+
+from costate import training
+from costate.checkpoint import folders
+from costate.config import RunConfig
+from costate.cores import CORES
+from costate.envs.sensors import SensorConfig
+from costate.policy import PolicyConfig
+from costate.ppo_config import PPOConfig
+from costate.programs import Programs, compile_programs
+from costate.replay import ReplayConfig
+from costate.rollout import RolloutConfig
+from costate.run_directory import Run
+from costate.sac import SACConfig
+from costate.training import train_together
+
+PPO = PPOConfig(epochs=2, minibatches=2)
+# One iteration of random controls, and one that learns four times.
+SAC = SACConfig(steps_per_update=20, warmup_steps=80, head_width=8, replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4))
+
+
+BLACKOUTS = SensorConfig()
+
+
+def short(task: str = "LQR", core: str = "gru", sensors: SensorConfig = BLACKOUTS, algorithm: str = "ppo") -> RunConfig:
+    """Two iterations of twenty steps in four environments."""
+    learner = {"ppo": PPO} if algorithm == "ppo" else {"algorithm": "sac", "sac": SAC}
+    policy = PolicyConfig(hidden_size=8, core=CORES[core]())
+    return RunConfig(task, seed=3, steps=160, policy=policy, sensors=sensors, rollout=RolloutConfig(environments=4, rollout_length=20), **learner)
+
+
+Result = tuple[list[dict[str, float]], bytes]
+
+
+def result_of(run: Run) -> Result:
+    """Every number of the log but clocks, and every number that training leaves, as the bytes of the last checkpoint."""
+    return numbers(run), (folders(run.checkpoints)[-1] / "state.safetensors").read_bytes()
+
+
+def trained(config: RunConfig, folder: pathlib.Path, seeds: Sequence[int] = (3,), devices: int = 1) -> list[Result]:
+    """What each of these seeds comes to, trained together."""
+    configs = [dataclasses.replace(config, seed=seed) for seed in seeds]
+    outcomes = train_together(configs, [folder / f"seed-{seed}" for seed in seeds], devices=devices)
+    return [result_of(outcome.run) for outcome in outcomes]
+
+
+def assert_different(one: Result, other: Result) -> None:
+    """In the log and in what was learnt."""
+    assert one[0] != other[0]
+    assert one[1] != other[1]
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """While open, all seeds of a config share one program, which only worlds in JAX allow. So short a run does nearly nothing but compile.
+
+    That a program that is compiled again does the same again is seen with the other engines, and between processes.
+    """
+    kept: dict[object, Programs] = {}
+
+    def compile_once(config, env, states, rollout_state, layout):
+        which = dataclasses.replace(config, seed=0), layout
+        if which not in kept:
+            kept[which] = compile_programs(config, env, states, rollout_state, layout)
+        return kept[which]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "compile_programs", compile_once)
+        yield
+
+
+def assert_same_again(config: RunConfig, folder: pathlib.Path, devices: int = 1) -> None:
+    """A config in a world in JAX, with one seed twice and with another."""
+    with compiled_once():
+        (once,), (again,), (other,) = (trained(config, folder / name, [seed], devices) for name, seed in (("once", 3), ("again", 3), ("other", 4)))
+    assert len(once[0]) == 2
+    assert once == again
+    assert_different(once, other)
