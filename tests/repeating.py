@@ -13,9 +13,9 @@ from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig
+from costate.iteration import AbstractIteration, compile_iteration
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.programs import Programs, compile_programs
 from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.run_directory import Run
@@ -64,16 +64,16 @@ def compiled_once() -> Iterator[None]:
 
     That a program that is compiled again does the same again is seen with the other engines, and between processes.
     """
-    kept: dict[object, Programs] = {}
+    kept: dict[object, AbstractIteration] = {}
 
     def compile_once(config, env, states, rollout_state, layout):
         which = dataclasses.replace(config, seed=0), layout
         if which not in kept:
-            kept[which] = compile_programs(config, env, states, rollout_state, layout)
+            kept[which] = compile_iteration(config, env, states, rollout_state, layout)
         return kept[which]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "compile_programs", compile_once)
+        patch.setattr(training, "compile_iteration", compile_once)
         yield
 
 

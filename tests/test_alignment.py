@@ -152,6 +152,7 @@ def test_the_critics_costates_are_those_of_the_loss(trained):
         np.testing.assert_allclose(found, costate_targets(state.policy.core, state.policy.critic, memory)[:, 0], atol=1e-6)
 
 
+@pytest.mark.quick("nc-gru")
 def test_an_untrained_policy_reads_the_same_episode(trained):
     algorithm = algorithm_for(trained.config)
     _, state = load_state(trained, None, pytest.fail)

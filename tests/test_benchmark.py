@@ -45,6 +45,7 @@ def test_the_table_shows_the_fraction_of_the_limit():
     assert "first iteration" not in table(dataclasses.replace(RESULT, cold_start_seconds=None))
 
 
+@pytest.mark.thorough
 def test_the_command_measures_and_its_limit_is_the_formula(capsys):
     assert main(["bench", "CartpoleSwingup", "--repeats", "1", "--no-starts", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

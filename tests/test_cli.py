@@ -96,6 +96,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
     assert numbers(path) == numbers(whole[0])
 
 
+@pytest.mark.thorough
 def test_ctrl_c_saves_and_says_how_to_continue(whole, tmp_path):
     path = tmp_path / "stopped"
     command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path), "--checkpoint-every", "100"]

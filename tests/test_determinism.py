@@ -34,12 +34,14 @@ ENGINES = {
 }
 
 
+@pytest.mark.quick("core gru", "core ctrnn", "all sensor faults, two devices")
 @pytest.mark.parametrize("what", IN_JAX)
 def test_every_core_gives_the_same_again_and_another_seed_something_else(what: str, tmp_path: pathlib.Path) -> None:
     config, devices = IN_JAX[what]
     assert_same_again(config, tmp_path, devices)
 
 
+@pytest.mark.quick("Gymnasium")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_same_again_and_another_seed_something_else(
     engine: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +63,7 @@ train(from_json(json.loads(sys.argv[1])), sys.argv[2], devices=1)
 """
 
 
+@pytest.mark.thorough
 def test_processes_that_share_nothing_give_the_same(tmp_path: pathlib.Path) -> None:
     """With EnvPool's threads; strings are hashed differently in either, and one of them takes no program from the cache of the other."""
     config = short("CartpoleSwingup")

@@ -38,6 +38,7 @@ def test_a_grid_is_sorted_and_checked():
             check_grid(wrong)
 
 
+@pytest.mark.thorough
 def test_every_probability_is_evaluated_once_and_read_back_later(runs, monkeypatch):
     said: list[str] = []
     first = measure(runs[0], (0.75, 0.25), 3, 0, print, said.append)

@@ -111,7 +111,7 @@ def test_without_the_loss_it_does_not():
 
 
 def test_while_warming_up_nothing_is_learnt_and_then_statistics_are_frozen():
-    states, history = trained(0.05, 200)
+    states, history = trained(0.05, 4)
     # 512 steps of warm-up are two iterations of 256.
     assert [np.isnan(row["losses/value"]) for row in history[:4]] == [True, True, False, False]
     jax.tree.map(np.testing.assert_array_equal, states[0].learner.networks, states[2].learner.networks)

@@ -272,6 +272,7 @@ def terminal(path: pathlib.Path, kind: str, errors: str) -> Iterator[tuple[subpr
         process.wait()
 
 
+@pytest.mark.thorough
 def test_a_closed_terminal_stops_the_run_which_is_saved(undisturbed: Run, tmp_path: pathlib.Path) -> None:
     chance, codes, saved = random.Random(0), [], 0
     for number in range(TERMINALS):
@@ -301,6 +302,7 @@ def test_a_closed_terminal_stops_the_run_which_is_saved(undisturbed: Run, tmp_pa
     count(f"{TERMINALS} closed terminals, {saved} of them in training: all that was done was saved; exit codes {sorted(set(codes))}; same numbers")
 
 
+@pytest.mark.thorough
 def test_a_reader_that_leaves_at_a_random_moment_stops_the_run_which_is_saved(undisturbed: Run, tmp_path: pathlib.Path) -> None:
     if not READERS:
         pytest.skip("one reader that leaves is in test_cli.py; many with `make faults`")

@@ -214,6 +214,7 @@ def test_the_blackout_slider_changes_what_is_seen(opened: Opened) -> None:
         opened.wait("!text.includes('dark')")
 
 
+@pytest.mark.thorough
 def test_sensors_are_off_while_the_button_is_held(opened: Opened) -> None:
     button = opened.page.get_by_role("button", name="Sensors off now").bounding_box()
     opened.page.mouse.move(button["x"] + button["width"] / 2, button["y"] + button["height"] / 2)
