@@ -20,7 +20,7 @@ demo: $(VENV)/installed
 	@echo "everything is in $(DEMO): learning_curve.png, metrics.jsonl, checkpoints/, evaluations/"
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not thorough' --durations=15 --cov=costate --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not thorough' --durations=15 --cov --cov-report=term:skip-covered
 
 # Before a merge: with the sweeps, clusters, browsers and variants that `test` leaves out.
 test-all: $(VENV)/installed lint
