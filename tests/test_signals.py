@@ -238,6 +238,33 @@ def test_what_was_started_with_nohup_is_not_asked_to_stop_when_its_terminal_clos
     assert ("KeyboardInterrupt" in done.stderr) == (len(lines) == 1)
 
 
+UNRAISABLE = """
+import gc, os, signal, time
+from costate.interrupts import ended_politely
+struck = []
+
+def collecting(phase, info):
+    if not struck:
+        struck.append(phase)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.0)
+
+try:
+    with ended_politely():
+        gc.callbacks.append(collecting)
+        gc.collect()
+        time.sleep(100.0)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_a_ctrl_c_while_garbage_is_collected_is_not_lost() -> None:
+    """Python can raise nothing there, and says so with a traceback; JAX has such a callback, where the campaign found it."""
+    done = subprocess.run([sys.executable, "-c", UNRAISABLE], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr, done.returncode) == ("heard\n", "", 0)
+
+
 @pytest.mark.skipif(not FULL, reason="the same without training is above")
 def test_a_run_that_was_started_with_nohup_goes_on_when_its_terminal_closes(undisturbed: Run, tmp_path: pathlib.Path) -> None:
     strike = json.dumps(dataclasses.asdict(Strike("SIGHUP", "compiled", 0.0)))

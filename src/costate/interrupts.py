@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -50,8 +51,31 @@ def ended_politely() -> Iterator[None]:
     def handle(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled((signal.SIGTERM, signal.SIGHUP), handle):
+    with _handled((signal.SIGTERM, signal.SIGHUP), handle), _heard():
         yield
+
+
+# Seconds after which a Ctrl-C comes again that came where nothing can be raised.
+LATER = 0.05
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """While open, no Ctrl-C is lost: one that comes in a finaliser or in a callback of the garbage collector, JAX has one, is ignored by Python."""
+
+    def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            before(unraisable)
+            return
+        again = threading.Timer(LATER, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    before, sys.unraisablehook = sys.unraisablehook, ignored
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
