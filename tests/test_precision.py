@@ -105,8 +105,9 @@ def updated(config: PPOConfig, given):
 
 @functools.cache
 def in_float64(core: str):
+    given = before(core)  # collected in float32, whoever asks first
     with jax.enable_x64(True):
-        after, metrics = updated(PPO, with_plain_cores(double(before(core))))
+        after, metrics = updated(PPO, with_plain_cores(double(given)))
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(after.policy)), "nothing may fall back to float32"
     return after, metrics
 
