@@ -43,3 +43,44 @@ train(config, sys.argv[1])
     names = [path.name for path in (tmp_path / "costate" / "compiled").iterdir()]
     assert any(name.startswith("jit_update_seeds") for name in names)
     assert not any("with_simulator" in name for name in names)
+
+
+LEAN = """
+import sys
+from costate._lean import leave_out_unused_families
+leave_out_unused_families()
+import costate.envs.engine_envpool, envpool
+print("matplotlib" in sys.modules, len([name for name in sys.modules if name.startswith("envpool.jumanji")]))
+print(sorted(set(name.split("/")[0] for name in envpool.list_all_envs() if "Cartpole" in name or name == "Ant-v5")))
+import envpool.jumanji.registration
+print("Snake-v1" in envpool.list_all_envs())
+"""
+WHOLE = "import costate.envs.engine_envpool, envpool; print('Snake-v1' in envpool.list_all_envs())"
+
+
+def test_commands_leave_out_what_envpool_brings_for_others_and_other_programs_have_it():
+    unused, ours, asked_for = fresh_process(LEAN).splitlines()
+    assert unused == "False 0"
+    assert "'CartpoleSwingup-v1'" in ours
+    assert "'Ant-v5'" in ours
+    assert asked_for == "True"
+    assert fresh_process(WHOLE) == "True"
+
+
+def test_a_command_does_not_wait_for_libraries_that_it_does_not_use():
+    """Each of these takes a good part of a second to import."""
+    code = "import sys, costate.training; print([name for name in ('matplotlib', 'scipy.integrate', 'envpool', 'ray') if name in sys.modules])"
+    assert fresh_process(code) == "[]"
+
+
+def test_the_families_left_out_are_all_that_are_not_used():
+    """A new one in EnvPool would cost its time again, and one that we name but that is gone would stay unnoticed."""
+    import pathlib
+    import re
+
+    import envpool
+
+    from costate._lean import UNUSED
+
+    entry = pathlib.Path(envpool.__file__).with_name("entry.py").read_text()
+    assert set(re.findall(r"import envpool\.(\S+)\.registration", entry)) == {*UNUSED, "mujoco.dmc", "mujoco.gym"}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from costate._errors import ConfigError, CostateError, UsageError
+from costate._lean import leave_out_unused_families
 from costate._registry import nearest
 from costate._task_files import load_task_files, without_task_files
 from costate.interrupts import INTERRUPTED, ended_politely
@@ -134,6 +135,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
     rest = without_task_files(arguments[1:])
     load_task_files()
+    leave_out_unused_families()
     command = importlib.import_module(f"costate.commands.{arguments[0]}")
     run: Callable[[list[str]], int] = command.run
     with explained_usage(arguments[0], run, getattr(command, "BESIDE", ([],))):

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.integrate
+import scipy
 
 from costate._types import Array, Float
 from costate.control.arcs import AbstractArcs, Points, conditions, rates

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.integrate
-import scipy.linalg
+import scipy
 
 from costate._errors import ConfigError
 from costate._types import Float

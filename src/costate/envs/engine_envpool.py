@@ -17,6 +17,7 @@ import numpy as np
 from envpool.registration import registry
 
 from costate._errors import ConfigError
+from costate._lean import give_unused_families_back
 from costate._registry import nearest
 from costate._types import Array, Float, Key, UInt8
 from costate.envs.base import AbstractEnv, TimeStep, first_step
@@ -24,6 +25,7 @@ from costate.envs.suite_record import AbstractSuiteTask
 from costate.envs.tasks import Task
 from costate.envs.together import by_seed, for_all_seeds
 
+give_unused_families_back()
 FIRST, LAST = 0, 2
 
 
