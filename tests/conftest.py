@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import dataclasses
 import gc
 import os
 import pathlib
@@ -91,3 +92,9 @@ def small_config() -> RunConfig:
         rollout=RolloutConfig(environments=4),
         ppo=PPOConfig(epochs=2, minibatches=2),
     )
+
+
+@pytest.fixture(scope="session")
+def quick_config(small_config: RunConfig) -> RunConfig:
+    """The same in a world in JAX, for tests of anything but the simulator: its programs can be kept, and it needs half of the time."""
+    return dataclasses.replace(small_config, task="LQR")

@@ -69,8 +69,8 @@ def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Breaking(type(TASKS["CartpoleSwingup"])):  # type: ignore[misc]
-    """A cart-pole whose reward is lost at some step of its life."""
+class Breaking(type(TASKS["LQR"])):  # type: ignore[misc]
+    """A world whose reward is lost at some step of its life."""
 
     def build(self, batch_size, seeds):
         env = super().build(batch_size, seeds)
@@ -88,14 +88,14 @@ class Breaking(type(TASKS["CartpoleSwingup"])):  # type: ignore[misc]
 LOST = {"now": False}
 
 
-def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
-    task = TASKS["CartpoleSwingup"]
+def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+    task = TASKS["LQR"]
     broken = Breaking(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
-    run = train(dataclasses.replace(small_config, steps=8000), tmp_path / "run").run
+    run = train(dataclasses.replace(quick_config, steps=8000), tmp_path / "run").run
     before = numbers(run)
     monkeypatch.setattr(type(TASKS), "__getitem__", lambda self, name: broken)
     monkeypatch.setitem(LOST, "now", True)
-    other = dataclasses.replace(small_config, steps=8000)
+    other = dataclasses.replace(quick_config, steps=8000)
     with pytest.raises(SimulationError) as caught:
         train(other, tmp_path / "broken")
     said = str(caught.value)
@@ -113,7 +113,7 @@ def wild(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30))
 
 
-def test_a_run_slows_down_by_itself_and_finishes(small_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+def test_a_run_slows_down_by_itself_and_finishes(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
     """The second halving is enough here, because it is made to be."""
     slowed = RunConfig.slowed
 
@@ -122,7 +122,7 @@ def test_a_run_slows_down_by_itself_and_finishes(small_config: RunConfig, tmp_pa
 
     monkeypatch.setattr(RunConfig, "slowed", tamed)
     listener = Breaker()
-    run = train(wild(small_config), tmp_path / "run", reporter=listener).run
+    run = train(wild(quick_config), tmp_path / "run", reporter=listener).run
     assert [text for text in listener.said if text.startswith("back to step")] == [
         "back to step 0, with the learning rate times 0.5", "back to step 0, with the learning rate times 0.25",
     ]  # fmt: skip
@@ -134,10 +134,10 @@ def test_a_run_slows_down_by_itself_and_finishes(small_config: RunConfig, tmp_pa
 
 
 @pytest.mark.thorough
-def test_a_run_that_nothing_helps_stops(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_run_that_nothing_helps_stops(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
     listener = Breaker()
     with pytest.raises(DivergedError, match="not finite"):
-        train(wild(small_config), tmp_path / "run", reporter=listener)
+        train(wild(quick_config), tmp_path / "run", reporter=listener)
     assert sum(text.startswith("back to step") for text in listener.said) == MOST_SLOWDOWNS
     assert "halved 4 times already" in listener.said[-1]
     assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]

@@ -189,8 +189,8 @@ def test_a_run_is_divided_by_its_milestones() -> None:
 
 
 @pytest.mark.thorough
-def test_milestones_are_loaded_like_checkpoints(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
-    config = dataclasses.replace(small_config, steps=5 * 4 * 1000)
+def test_milestones_are_loaded_like_checkpoints(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    config = dataclasses.replace(quick_config, steps=5 * 4 * 1000)
     run = train(config, tmp_path / "run").run
     # Checkpoints are the last three; milestones go back to the start.
     assert shown_steps(run) == (0, 4000, 8000, 12000, 16000, 20000)
@@ -212,8 +212,8 @@ def test_milestones_are_loaded_like_checkpoints(small_config: RunConfig, tmp_pat
 
 
 @pytest.mark.thorough
-def test_a_run_that_goes_back_forgets_later_milestones(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
-    run = train(small_config, tmp_path / "run").run
+def test_a_run_that_goes_back_forgets_later_milestones(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    run = train(quick_config, tmp_path / "run").run
     broken = run.checkpoints / "step_000000012000" / "state.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])
     later = run.milestones / "step_000000012000" / "state.safetensors"

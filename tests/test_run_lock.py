@@ -24,9 +24,9 @@ with held(pathlib.Path(sys.argv[1])):
 
 
 @pytest.fixture
-def taken(small_config: RunConfig, tmp_path: pathlib.Path):
+def taken(quick_config: RunConfig, tmp_path: pathlib.Path):
     """A run that another process is training."""
-    run = create_run(tmp_path / "run", small_config, {}, overwrite=False)
+    run = create_run(tmp_path / "run", quick_config, {}, overwrite=False)
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(run.path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -35,13 +35,13 @@ def taken(small_config: RunConfig, tmp_path: pathlib.Path):
     process.wait()
 
 
-def test_nobody_else_can_resume_or_replace_a_run_that_is_trained(taken, small_config: RunConfig) -> None:
+def test_nobody_else_can_resume_or_replace_a_run_that_is_trained(taken, quick_config: RunConfig) -> None:
     run, process = taken
     message = rf"run is being trained by another process \({process.pid} on .+, since \d{{4}}-"
     with pytest.raises(RunDirectoryError, match=message):
         resume(run.path)
     with pytest.raises(RunDirectoryError, match=message):
-        train(small_config, run.path, overwrite=True)
+        train(quick_config, run.path, overwrite=True)
     assert (run.path / "config.json").is_file()
 
 
@@ -54,10 +54,10 @@ def test_the_lock_of_a_process_that_was_killed_is_no_obstacle(taken) -> None:
         pass
 
 
-def test_training_holds_its_run_and_lets_go(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_training_holds_its_run_and_lets_go(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
     from cut_off import Breaker
 
-    config = dataclasses.replace(small_config, steps=2 * 4 * 1000)
+    config = dataclasses.replace(quick_config, steps=2 * 4 * 1000)
     refused: list[str] = []
 
     class Meddler(Breaker):

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cut_off import Breaker, numbers
+from repeating import short
 
+from costate import training
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
 from costate.config import PRESETS, RunConfig, preset
@@ -57,6 +59,16 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, sm
     assert numbers(outcome.run) == numbers(whole)
     left, right = (folders(run.checkpoints)[-1] / "state.safetensors" for run in (whole, outcome.run))
     assert left.read_bytes() == right.read_bytes()
+
+
+@pytest.mark.parametrize(("seconds", "pictures"), [(60.0, [3]), (0.0, [1, 2, 3])])
+def test_a_picture_is_drawn_once_a_minute_and_at_the_end(tmp_path, monkeypatch, seconds, pictures):
+    """At the first checkpoint nothing is known yet, and at the others it can wait."""
+    drawn = []
+    monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", seconds)
+    monkeypatch.setattr(training, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics())))
+    train(dataclasses.replace(short(), steps=3 * 80, checkpoint_every=1), tmp_path / "run")
+    assert drawn == pictures
 
 
 def test_a_run_directory_describes_itself(whole, small_config):

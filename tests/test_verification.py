@@ -20,10 +20,10 @@ from costate.verification import Difference, Verification, compare, machine_chan
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, small_config: RunConfig) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory, quick_config: RunConfig) -> list[Run]:
     """Two seeds, trained together."""
     folder = tmp_path_factory.mktemp("verified")
-    configs = [dataclasses.replace(small_config, seed=seed) for seed in (3, 4)]
+    configs = [dataclasses.replace(quick_config, seed=seed) for seed in (3, 4)]
     return [outcome.run for outcome in train_together(configs, [folder / "seed-3", folder / "seed-4"])]
 
 
@@ -41,8 +41,8 @@ def test_a_run_is_the_same_again_and_one_altered_number_is_found(runs: list[Run]
     assert document["differences"] == [{"iteration": 2, "metric": "losses/policy", "logged": rows[1]["losses/policy"], "again": true}]
 
 
-def test_nothing_to_compare_with_is_an_error(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
-    empty = create_run(tmp_path / "run", small_config, {}, overwrite=False)
+def test_nothing_to_compare_with_is_an_error(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+    empty = create_run(tmp_path / "run", quick_config, {}, overwrite=False)
     with pytest.raises(RunDirectoryError, match="has logged no iteration yet"):
         verify(empty)
     with pytest.raises(ConfigError, match="iterations is 0"):
@@ -54,10 +54,10 @@ def saved(run: Run, where: pathlib.Path, iteration: int, slowdowns: int) -> None
     save(where, Checkpoint(iteration, 4000 * iteration, to_json(run.config), (iteration,) * 4, (), slowdowns), {"weight": np.zeros(1)})
 
 
-def test_a_run_that_slowed_down_is_not_called_a_mismatch(small_config: RunConfig, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_slowed_down_is_not_called_a_mismatch(quick_config: RunConfig, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that diverges in its second iteration, goes back to the first and gets through at half its rate."""
-    rate = dataclasses.replace(small_config.ppo, learning_rate=3e-4)
-    config = dataclasses.replace(small_config, steps=8000, checkpoint_every=2, diverged="slow-down", ppo=rate)
+    rate = dataclasses.replace(quick_config.ppo, learning_rate=3e-4)
+    config = dataclasses.replace(quick_config, steps=8000, checkpoint_every=2, diverged="slow-down", ppo=rate)
     advance, lost = training._advance, iter([False, True])
 
     def sick(group, programs, position):
@@ -76,9 +76,9 @@ def test_a_run_that_slowed_down_is_not_called_a_mismatch(small_config: RunConfig
     assert capsys.readouterr().err.startswith(f"error: {run.path} diverged and slowed down by itself (--diverged slow-down)")
 
 
-def test_what_came_before_a_slowdown_can_be_verified(small_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_what_came_before_a_slowdown_can_be_verified(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
     """The slowdown was after the first iteration: that one is done again, the second is not."""
-    config = dataclasses.replace(small_config, steps=8000)
+    config = dataclasses.replace(quick_config, steps=8000)
     run = train(config, tmp_path / "run").run
     shutil.rmtree(run.checkpoints)
     shutil.rmtree(run.milestones)

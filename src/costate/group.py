@@ -12,7 +12,6 @@ from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone
 from costate.config import RunConfig, to_json
 from costate.cores import CORES
-from costate.curves import draw_learning_curve
 from costate.programs import join_seeds, split_seeds, state_template
 from costate.run_directory import CONFIG_FILE, Run
 from costate.sharding import Layout
@@ -63,7 +62,7 @@ def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
 def save_group(
     group: Group, before: Sequence[Checkpoint], iteration: int, restarts: np.ndarray, states: State, seeds: Sequence[int] | None = None
 ) -> list[Checkpoint]:
-    """A checkpoint and a picture for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
+    """A checkpoint for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
     algorithm = algorithm_for(group.config)
     env_steps = iteration * group.config.rollout.steps_per_iteration
     counts = np.split(restarts, len(group.runs))
@@ -83,8 +82,6 @@ def save_group(
         except CheckpointError as error:
             # The other seeds are saved before this is said.
             failures.append(error)
-        else:
-            draw_learning_curve(run, describe(run.config))
     if failures:
         raise failures[0]
     return saved

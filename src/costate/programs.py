@@ -168,8 +168,9 @@ def fresh_state(config: RunConfig) -> State:
     return jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
 
 
+@functools.lru_cache(maxsize=8)
 def state_template(config: RunConfig) -> State:
-    """The shapes of :func:`fresh_state`, computed without it."""
+    """The shapes of :func:`fresh_state`, computed without it, and only once for one config: every file that is read is compared with them."""
     return jax.eval_shape(algorithm_for(config).fresh, jnp.uint32(0))
 
 

@@ -21,6 +21,7 @@ from costate.algorithms.base import Experience, RolloutState, State
 from costate.checkpoint import Checkpoint
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
+from costate.curves import draw_learning_curve
 from costate.divergence import check_experience, diverged_runs, divergence, slow_down
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
@@ -37,6 +38,8 @@ from costate.wandb_log import WandbLog, load_wandb
 
 # Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than the rest.
 RECENT = 50
+# A picture takes as long to draw as many iterations of a small run.
+SECONDS_BETWEEN_PICTURES = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,13 +278,16 @@ def _iterate(
     # A run's clock goes on where it was stopped; it counts compiling and saving too.
     began = time.perf_counter() - _elapsed(group.runs[0])
     recent = collections.deque[float](maxlen=RECENT)
+    drawn = time.perf_counter()
     shown: Row = {}
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
         if between_cycles and stop.asked:
             break
         if between_cycles and position.iteration - position.saved[0].iteration >= config.checkpoint_every:
-            position = _save(group, position)
+            due = time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES
+            drawn = time.perf_counter() if due else drawn
+            position = _save(group, position, picture=due)
         if between_cycles:
             rollout_state = start_episodes(config, env, position.states)
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
@@ -365,8 +371,12 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
 
 
-def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> _Position:
+def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None, picture: bool = True) -> _Position:
     saved = save_group(group, position.saved, position.iteration, position.restarts, position.states, seeds)
+    if picture:
+        for run in group.runs:
+            if seeds is None or run.config.seed in seeds:
+                draw_learning_curve(run, describe(run.config))
     return dataclasses.replace(position, saved=saved)
 
 
