@@ -15,11 +15,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from cut_off import Breaker, numbers
+from forked import Forge, forge
 
 from costate import _files
 from costate._errors import BundleError, CheckpointError, ConfigError, CostateError, RunDirectoryError, StorageError
@@ -79,13 +81,19 @@ else:
 """
 
 
+@pytest.fixture(scope="module")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
+    with forge(tmp_path_factory.mktemp("victims")) as made:
+        yield made
+
+
 def tiny(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, steps=6 * 4 * 1000, checkpoint_every=1)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
-    part: int, small_config: RunConfig, quick_config: RunConfig, tmp_path: pathlib.Path
+    part: int, small_config: RunConfig, quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge
 ) -> None:
     """Kill −9, a random number of milliseconds after training began or in the middle of a write, again and again until a run gets through."""
     from costate.config import to_json
@@ -103,7 +111,7 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
             moment = chance.uniform(0.0, 0.5) if not writing and kills < KILLS else -1.0
             writes = chance.randrange(50) if writing else -1
             document = json.dumps(to_json(config))
-            process = subprocess.run([sys.executable, "-c", VICTIM, str(out), document, str(moment), str(writes)], capture_output=True, text=True)
+            process = victims.run(VICTIM, [str(out), document, str(moment), str(writes)])
             if process.returncode == 0:
                 break
             assert process.returncode == -signal.SIGKILL, process.stderr

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import pytest
 from cut_off import numbers
+from forked import Forge, forge
 from sweeping import SPEC, STEPS, results, small_spec
 
 from costate.checkpoint import folders
@@ -114,6 +115,12 @@ sys.exit(code)
 
 
 @pytest.fixture(scope="module")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
+    with forge(tmp_path_factory.mktemp("victims")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """What every struck run must come to."""
     path = tmp_path_factory.mktemp("signals") / "undisturbed"
@@ -175,7 +182,9 @@ CHOSEN = [
 
 
 @pytest.mark.parametrize("kind", ["SIGTERM", "SIGINT", "SIGINT twice"] if FULL else ["chosen moments"])
-def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(kind: str, undisturbed: Run, tmp_path: pathlib.Path) -> None:
+def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(
+    kind: str, undisturbed: Run, victims: Forge, tmp_path: pathlib.Path
+) -> None:
     """One signal: what is under way is finished and saved. Two: it ends at once, and the last checkpoint is whole."""
     chosen = moments(random.Random(kind), kind.split()[0], kind.endswith("twice")) if FULL else iter(CHOSEN)
     wanted = STRIKES if FULL else len(CHOSEN)
@@ -184,12 +193,7 @@ def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(kind: 
         out = tmp_path / f"run-{runs}"
         while processes < wanted:
             strike = next(chosen)
-            done = subprocess.run(
-                [sys.executable, "-c", VICTIM, json.dumps(dataclasses.asdict(strike)), *command(out)],
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-            )
+            done = victims.run(VICTIM, [json.dumps(dataclasses.asdict(strike)), *command(out)])
             sent = done.stderr.count("struck\n")
             assert "Traceback" not in done.stderr, f"{strike}\n{done.stderr}"
             assert "error:" not in done.stderr, f"{strike}\n{done.stderr}"

@@ -1,0 +1,73 @@
+"""Processes of which many are needed and that are soon killed: forked from one that has imported everything, which saves each of them two seconds."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+# Nothing of JAX may have started before the fork, only been imported. A child leaves the loop and ends as any program does.
+PARENT = """
+import json, os, signal, sys
+import costate.cli, costate.commands.train, costate.training
+from costate._lean import leave_out_unused_families
+leave_out_unused_families()
+import costate.envs.engine_envpool
+
+def give_up(number, frame):
+    os.kill(child, signal.SIGKILL)
+    os._exit(1)
+
+signal.signal(signal.SIGALRM, give_up)
+
+def become(job):
+    for descriptor, path in enumerate((os.devnull, job["stdout"], job["stderr"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY), descriptor)
+    sys.argv = ["-c", *job["arguments"]]
+
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    # Not inherited: a child that hangs must not hang the tests.
+    signal.alarm(300)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    signal.alarm(0)
+else:
+    sys.exit()
+become(job)
+exec(compile(job["code"], "victim", "exec"), {"__name__": "__main__"})
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forge:
+    """Where processes are made."""
+
+    process: "subprocess.Popen[str]"
+    folder: pathlib.Path
+
+    def run(self, code: str, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """What ``python -c CODE ARGUMENTS…`` did, with what it wrote."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        stdout, stderr = self.folder / "stdout", self.folder / "stderr"
+        job = {"code": code, "arguments": list(arguments), "stdout": str(stdout), "stderr": str(stderr)}
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        code = self.process.stdout.readline()
+        assert code, f"the process hung: {stdout.read_text()} {stderr.read_text()}"
+        return subprocess.CompletedProcess(job["arguments"], int(code), stdout.read_text(), stderr.read_text())
+
+
+@contextlib.contextmanager
+def forge(folder: pathlib.Path) -> Iterator[Forge]:
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    with process:
+        yield Forge(process, folder)
+        assert process.stdin is not None
+        process.stdin.close()
