@@ -1,4 +1,4 @@
-"""Which tasks are tested every day: the paper's, one of every robot, and all that need no simulator. `make test-slow` tests the others too."""
+"""Which tasks are tested every day: the paper's and all that need no simulator. `make test-all` tests one of every robot, `make test-slow` all."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,9 +14,11 @@ _FIRST_OF_ROBOT = {task.domain: task.name for task in reversed(SUITE.values())}.
 
 
 def everyday(names: Iterable[str]) -> list[Any]:
-    """Parameters for a test over tasks, those that can wait marked as slow."""
-    return [name if _is_everyday(name) else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    """Parameters for a test over tasks, those that can wait marked so."""
+    return [pytest.param(name, marks=_marks(name)) for name in names]
 
 
-def _is_everyday(name: str) -> bool:
-    return name not in SUITE or name in PAPER_TASKS or name in _FIRST_OF_ROBOT
+def _marks(name: str) -> list[Any]:
+    if name not in SUITE or name in PAPER_TASKS:
+        return []
+    return [pytest.mark.thorough if name in _FIRST_OF_ROBOT else pytest.mark.slow]

@@ -171,6 +171,7 @@ class Robot(AbstractActuators):
     action_high = np.full(1, 10.0, np.float32)
 
 
+@pytest.mark.quick("nc-gru")
 def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
     _, state = load_state(trained, None, pytest.fail)
     controller = algorithm_for(trained.config).controller(state)

@@ -119,7 +119,7 @@ def test_worlds_that_cannot_be_trained_on_are_refused(tmp_path):
 
 def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
     monkeypatch.setenv(VARIABLE, "")
-    before = set(TASKS.names())
+    before, modules = set(TASKS.names()), set(sys.modules)
     try:
         assert main(["tasks", "--tasks", str(ARM)]) == 0
         listed = capsys.readouterr().out
@@ -140,7 +140,8 @@ def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
     finally:
         for name in set(TASKS.names()) - before:
             TASKS._items.pop(name)
-        for module in [name for name in sys.modules if name.startswith("costate_tasks_")]:
+        # Another test may have had the example before.
+        for module in [name for name in set(sys.modules) - modules if name.startswith("costate_tasks_")]:
             del sys.modules[module]
 
 

@@ -54,6 +54,7 @@ def test_hamiltonian_is_constant_and_the_end_is_what_it_must_be(name):
         np.testing.assert_allclose(solution.states[-1], problem.final_state, atol=1e-8)
 
 
+@pytest.mark.quick("pendulum", "double-integrator-time", "lqr")
 @pytest.mark.parametrize("name", PROBLEMS.names())
 def test_no_control_on_a_grid_has_a_smaller_hamiltonian(name):
     solution, problem = solved(name), PROBLEMS[name]()

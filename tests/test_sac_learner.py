@@ -60,7 +60,8 @@ def trained(costate_coef: float, iterations: int) -> tuple[list[SACTrainState], 
     batch, zeros = ROLLOUT.environments, jnp.zeros(ROLLOUT.environments)
     rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), None, jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
 
-    @optimised_jit
+    # Optimising takes as long as dozens of iterations.
+    @optimised_jit if iterations > 10 else jax.jit
     def iterate(state, rolling):
         warm = warming_up(config, ROLLOUT, state.iteration)
         exploration = explore(env, ROLLOUT, iteration_keys(state.key).rollout)

@@ -126,6 +126,7 @@ def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
     assert_close(together[1], in_turn[1])
 
 
+@pytest.mark.thorough
 def test_eight_virtual_devices_learn_what_one_learns():
     """In a process of its own, because the number of devices is fixed when JAX starts: two seeds in groups of four devices."""
     code = """

@@ -53,6 +53,7 @@ def darkness(blackouts: Blackouts, steps: int) -> np.ndarray:
     return np.array(rows)
 
 
+@pytest.mark.quick("0.5-None", "0.75-20.0")
 @pytest.mark.parametrize(("probability", "length"), [(0.5, None), (0.5, 10.0), (0.75, 20.0), (0.1, 3.0)])
 def test_commanded_blackouts_are_those_of_training(probability: float, length: float | None) -> None:
     """The share p in the dark, and bursts of the given mean length; without one, of 1/(1 − p)."""

@@ -246,6 +246,8 @@ UNRAISABLE = """
 import gc, os, signal, time
 from costate.interrupts import ended_politely
 struck = []
+# Whoever runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def collecting(phase, info):
     if not struck:

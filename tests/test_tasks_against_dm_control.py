@@ -20,6 +20,7 @@ from costate._types import Array
 from costate.envs.base import TimeStep
 from costate.envs.engine_envpool import EnvPoolEnv
 from costate.envs.suites.dm_control import SuiteTask
+from costate.envs.tasks import PAPER_TASKS
 
 SEED = 0
 BATCH = 2
@@ -254,7 +255,7 @@ def assert_close(differences: np.ndarray, closeness: Closeness) -> None:
     assert np.max(differences) < closeness.all
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in PAPER_TASKS else pytest.mark.thorough) for name in SUITE])
 def test_shapes_bounds_and_times_are_dm_controls(name: str) -> None:
     task, environment, engine = SUITE[name], states.load_softened(SUITE[name]), EnvPoolEnv(SUITE[name], BATCH, [SEED], threads=1)
     observed = tuple((part, math.prod(spec.shape)) for part, spec in environment.observation_spec().items())
