@@ -205,12 +205,14 @@ def test_settings_that_cannot_work_are_refused(settings, message):
         AlignmentSettings(**settings)
 
 
+@pytest.mark.quick("nc-gru")
 def test_periods_that_cannot_work_are_refused(trained):
     _, state = load_state(trained, None, pytest.fail)
     with pytest.raises(ConfigError, match="every 0 steps"):
         forgetful(algorithm_for(trained.config).controller(state), (4, 0))
 
 
+@pytest.mark.quick("nc-gru")
 def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
     short = types.SimpleNamespace(rewards=np.zeros(3))
     monkeypatch.setattr("costate.alignment.align.record_episode", lambda *arguments, **settings: short)

@@ -34,7 +34,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.quick("core ctrnn", "all sensor faults, two devices")
+@pytest.mark.quick("all sensor faults, two devices")
 @pytest.mark.parametrize("what", IN_JAX)
 def test_every_core_gives_the_same_again_and_another_seed_something_else(what: str, tmp_path: pathlib.Path) -> None:
     config, devices = IN_JAX[what]

@@ -113,6 +113,7 @@ def wild(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30))
 
 
+@pytest.mark.thorough
 def test_a_run_slows_down_by_itself_and_finishes(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
     """The second halving is enough here, because it is made to be."""
     slowed = RunConfig.slowed

@@ -121,6 +121,7 @@ def test_minimum_fuel_coasts_for_as_long_as_it_can():
     assert set(np.unique(solution.controls)) == {-1.0, 0.0, 1.0}
 
 
+@pytest.mark.quick("pendulum")
 @pytest.mark.parametrize("name", ["pendulum", "cartpole"])
 def test_the_pole_swings_up_along_the_differential_equations(name):
     """ẋ and λ̇ by splines through the rows of each arc, on which everything is smooth, against the problem's own functions."""
