@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cut_off import Breaker, numbers
-from repeating import short
 
 from costate import training
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
@@ -62,12 +61,12 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, sm
 
 
 @pytest.mark.parametrize(("seconds", "pictures"), [(60.0, [3]), (0.0, [1, 2, 3])])
-def test_a_picture_is_drawn_once_a_minute_and_at_the_end(tmp_path, monkeypatch, seconds, pictures):
+def test_a_picture_is_drawn_once_a_minute_and_at_the_end(tmp_path, quick_config, monkeypatch, seconds, pictures):
     """At the first checkpoint nothing is known yet, and at the others it can wait."""
-    drawn = []
+    drawn: list[int] = []
     monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", seconds)
     monkeypatch.setattr(training, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics())))
-    train(dataclasses.replace(short(), steps=3 * 80, checkpoint_every=1), tmp_path / "run")
+    train(quick_config, tmp_path / "run")
     assert drawn == pictures
 
 

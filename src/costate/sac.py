@@ -114,7 +114,7 @@ def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, "
     networks = Networks(
         build_actor(policy, key_actor, observation_size, action_size),
         build_critic(critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size),
-        jnp.log(jnp.asarray(config.initial_temperature)),
+        jnp.log(jnp.float32(config.initial_temperature)),
     )
     return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
 

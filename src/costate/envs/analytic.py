@@ -109,7 +109,7 @@ class AnalyticEnv(AbstractEnv):
         return state, TimeStep(
             observation=observation,
             reward=jnp.where(was_last, 0.0, reward),
-            discount=jnp.where(terminated & ~was_last, 0.0, 1.0),
+            discount=1.0 - jnp.float32(terminated & ~was_last),
             is_first=was_last,
             is_last=state.is_last,
         )

@@ -161,7 +161,7 @@ class PlaygroundEnv(AbstractEnv):
         is_last = broken | (elapsed >= self.episode_steps)
         observation = _where(broken, self._observed(state.simulation), self._observed(simulation))
         reward = jnp.where(broken, 0.0, simulation.reward)
-        discount = jnp.where(broken, 0.0, 1.0)
+        discount = 1.0 - jnp.float32(broken)
         return Episodes(simulation, elapsed, is_last), TimeStep(observation, reward, discount, jnp.zeros_like(is_last), is_last)
 
     def _observed(self, simulation: Simulation) -> Float[Array, "B O"]:

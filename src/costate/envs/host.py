@@ -144,7 +144,7 @@ class HostEnv(AbstractEnv):
             shown = io_callback(self._as_new, shape, given, ordered=True)
         rows = shown[:-1].reshape(self._rows.shape)
         kind = rows[:, -1]
-        discount = jnp.where(kind == TERMINATED, 0.0, 1.0)
+        discount = 1.0 - jnp.float32(kind == TERMINATED)
         return shown[-1], TimeStep(rows[:, :-BESIDE], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED)
 
     def _in_place(self, context: Any, out: Any, given: Any) -> None:
