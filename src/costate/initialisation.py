@@ -16,10 +16,12 @@ def orthogonal(key: Key[Array, ""], rows: int, columns: int, scale: float = 1.0)
     return scale * (tall if rows >= columns else tall.T)
 
 
+@jax.jit
 def orthonormal_columns(matrix: Float[Array, "M N"]) -> Float[Array, "M N"]:
     """Q of the factorisation matrix = QR with a positive diagonal of R, by Gram–Schmidt with every projection done twice.
 
-    LAPACK would do, but several of its factorisations inside one compiled program have been seen to wait for each other for ever on a CPU.
+    LAPACK would do, but several of its factorisations inside one compiled program have been seen to wait for each other for ever on a CPU. A program
+    of its own, because a policy has many matrices of one shape, and the loop would be traced for each.
     """
 
     def add_column(j: Int[Array, ""], basis: Float[Array, "M N"]) -> Float[Array, "M N"]:
