@@ -1,4 +1,4 @@
-"""Which tasks are tested every day: the paper's and all that need no simulator. `make test-all` tests one of every robot, `make test-slow` all."""
+"""Which tasks are tested every day: the paper's and all in JAX. `make test-all` tests one of every robot, `make test-slow` the others."""
 
 from collections.abc import Iterable
 from typing import Any

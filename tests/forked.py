@@ -1,4 +1,7 @@
-"""Processes of which many are needed and that are soon killed: forked from one that has imported everything, which saves each of them two seconds."""
+"""Processes of which many are needed and that are soon killed: forked from one that has imported everything, which saves each of them two seconds.
+
+They have the hash seed and the addresses of their parent in common. Processes that share nothing are compared in test_determinism.py.
+"""
 
 import contextlib
 import dataclasses
@@ -13,8 +16,8 @@ from collections.abc import Iterator, Sequence
 PARENT = """
 import json, os, signal, sys
 import costate.cli, costate.commands.train, costate.training
-from costate._lean import leave_out_unused_families
-leave_out_unused_families()
+from costate._lean import this_process_is_ours
+this_process_is_ours()
 import costate.envs.engine_envpool
 
 def give_up(number, frame):
@@ -24,6 +27,7 @@ def give_up(number, frame):
 signal.signal(signal.SIGALRM, give_up)
 
 def become(job):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for descriptor, path in enumerate((os.devnull, job["stdout"], job["stderr"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY), descriptor)
     sys.argv = ["-c", *job["arguments"]]
@@ -59,9 +63,9 @@ class Forge:
         job = {"code": code, "arguments": list(arguments), "stdout": str(stdout), "stderr": str(stderr)}
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
-        code = self.process.stdout.readline()
-        assert code, f"the process hung: {stdout.read_text()} {stderr.read_text()}"
-        return subprocess.CompletedProcess(job["arguments"], int(code), stdout.read_text(), stderr.read_text())
+        exit_code = self.process.stdout.readline()
+        assert exit_code, f"the process hung: {stdout.read_text()} {stderr.read_text()}"
+        return subprocess.CompletedProcess(job["arguments"], int(exit_code), stdout.read_text(), stderr.read_text())
 
 
 @contextlib.contextmanager

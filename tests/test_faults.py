@@ -75,9 +75,9 @@ class Clock(SilentReporter):
             threading.Timer(moment, die).start()
 
 if (out / "config.json").is_file() and any((out / "checkpoints").glob("step_*")):
-    resume(out, devices=1, reporter=Clock())
+    resume(out, reporter=Clock())
 else:
-    train(from_json(json.loads(config)), out, overwrite=True, devices=1, reporter=Clock())
+    train(from_json(json.loads(config)), out, overwrite=True, reporter=Clock())
 """
 
 
@@ -100,7 +100,10 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
 
     # With a simulator that must be brought back to where it was; every day, and in some parts, with one that is ready sooner.
     config = tiny(small_config if FULL and part % 2 == 0 else quick_config)
-    undisturbed = numbers(train(config, tmp_path / "undisturbed", devices=1).run)
+    document = json.dumps(to_json(config))
+    # By a process like the others, which has their number of devices.
+    assert victims.run(VICTIM, [str(tmp_path / "undisturbed"), document, "-1", "-1"]).returncode == 0
+    undisturbed = numbers(open_run(tmp_path / "undisturbed"))
     chance = random.Random(part)
     kills = runs = 0
     while kills < KILLS:
@@ -110,7 +113,6 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
             writing = chance.random() < 0.4 and kills < KILLS
             moment = chance.uniform(0.0, 0.5) if not writing and kills < KILLS else -1.0
             writes = chance.randrange(50) if writing else -1
-            document = json.dumps(to_json(config))
             process = victims.run(VICTIM, [str(out), document, str(moment), str(writes)])
             if process.returncode == 0:
                 break

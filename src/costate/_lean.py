@@ -1,31 +1,34 @@
 """EnvPool imports all of its families of environments at once, one of them with matplotlib: two thirds of its import, for what is never used here.
 
-Only our own commands leave them out. In somebody else's program EnvPool is imported as it is, because that program may want the others.
+Only our own commands leave them out. In somebody else's program EnvPool is imported as it is, because that program may want the others. A file of
+tasks that wants them in a command imports EnvPool at its top, before the command does.
 """
 
+import contextlib
 import sys
 import types
+from collections.abc import Iterator
 
 # All that envpool.entry imports but for dm_control's suite and Gymnasium's MuJoCo environments.
 UNUSED = (
     "atari", "box2d", "classic_control", "gfootball", "highway", "jumanji", "minigrid", "mujoco.metaworld", "mujoco.myosuite", "mujoco.playground",
     "mujoco.robotics", "pgx", "procgen", "toy_text", "vizdoom",
 )  # fmt: skip
+_PROCESS = types.SimpleNamespace(is_ours=False)
 
 
-class _Absent(types.ModuleType):
-    """Stands where a family would be, so that Python believes it to be imported."""
+def this_process_is_ours() -> None:
+    """Said by a command, which knows all that is used in its process."""
+    _PROCESS.is_ours = True
 
 
-def leave_out_unused_families() -> None:
-    """From the next import of EnvPool; too late, and without effect, where it has been imported."""
-    if "envpool" not in sys.modules:
-        for family in UNUSED:
-            name = f"envpool.{family}.registration"
-            sys.modules.setdefault(name, _Absent(name))
-
-
-def give_unused_families_back() -> None:
-    """After that import: whoever asks for one of them now gets it."""
-    for name in [name for name, module in sys.modules.items() if isinstance(module, _Absent)]:
-        del sys.modules[name]
+@contextlib.contextmanager
+def without_unused_families() -> Iterator[None]:
+    """While EnvPool is imported, in a process of ours: Python believes that the others were imported already."""
+    left_out = {f"envpool.{family}.registration" for family in UNUSED} if _PROCESS.is_ours and "envpool" not in sys.modules else set()
+    sys.modules.update({name: types.ModuleType(name) for name in left_out})
+    try:
+        yield
+    finally:
+        for name in left_out:
+            del sys.modules[name]

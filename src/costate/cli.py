@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from costate._errors import ConfigError, CostateError, UsageError
-from costate._lean import leave_out_unused_families
+from costate._lean import this_process_is_ours
 from costate._registry import nearest
 from costate._task_files import load_task_files, without_task_files
 from costate.interrupts import INTERRUPTED, ended_politely
@@ -61,6 +61,8 @@ EXAMPLES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    if arguments is None:
+        this_process_is_ours()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_FLAG in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
     try:
@@ -135,7 +137,6 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
     rest = without_task_files(arguments[1:])
     load_task_files()
-    leave_out_unused_families()
     command = importlib.import_module(f"costate.commands.{arguments[0]}")
     run: Callable[[list[str]], int] = command.run
     with explained_usage(arguments[0], run, getattr(command, "BESIDE", ([],))):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 import numpy as np
 
-from costate._errors import ConfigError, DivergedError
+from costate._errors import ConfigError, DivergedError, SimulationError, StorageError
 from costate._types import Array, Bool
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import Experience, RolloutState, State
@@ -232,8 +232,11 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
         stop = stack.enter_context(stop_requests())
         try:
             finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None, starts), reporter, stop)
-        except DivergedError as error:
-            if stop.asked:
+        except (DivergedError, SimulationError) as error:
+            # What led there is to be looked at.
+            with contextlib.suppress(StorageError):
+                _draw(group)
+            if stop.asked and isinstance(error, DivergedError):
                 # Whoever asked for it does not want another attempt.
                 raise KeyboardInterrupt from error
             raise
@@ -285,9 +288,10 @@ def _iterate(
         if between_cycles and stop.asked:
             break
         if between_cycles and position.iteration - position.saved[0].iteration >= config.checkpoint_every:
-            due = time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES
-            drawn = time.perf_counter() if due else drawn
-            position = _save(group, position, picture=due)
+            position = _save(group, position)
+            if time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES:
+                _draw(group)
+                drawn = time.perf_counter()
         if between_cycles:
             rollout_state = start_episodes(config, env, position.states)
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
@@ -318,6 +322,7 @@ def _iterate(
             stop.ask()
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
+    _draw(group)
     return position.iteration == config.iterations
 
 
@@ -371,12 +376,13 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
 
 
-def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None, picture: bool = True) -> _Position:
+def _draw(group: Group) -> None:
+    for run in group.runs:
+        draw_learning_curve(run, describe(run.config))
+
+
+def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> _Position:
     saved = save_group(group, position.saved, position.iteration, position.restarts, position.states, seeds)
-    if picture:
-        for run in group.runs:
-            if seeds is None or run.config.seed in seeds:
-                draw_learning_curve(run, describe(run.config))
     return dataclasses.replace(position, saved=saved)
 
 

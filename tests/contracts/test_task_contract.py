@@ -48,6 +48,8 @@ def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(
     assert first.observation.shape == (B, task.observation_size)
     assert first.is_first.all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, steps)))
+    # Of types of their own: what gives way to other types would have programs compiled again for their own results.
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, steps)) if isinstance(leaf, jax.Array))
     assert not steps.is_first.any()
     assert env.action_low.shape == env.action_high.shape == (task.action_size,)
     again, steps = walk(env, 12, seed=1)

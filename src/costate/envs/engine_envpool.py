@@ -10,14 +10,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import envpool
 import jax
 import jax.numpy as jnp
 import numpy as np
-from envpool.registration import registry
 
 from costate._errors import ConfigError
-from costate._lean import give_unused_families_back
+from costate._lean import without_unused_families
 from costate._registry import nearest
 from costate._types import Array, Float, Key, UInt8
 from costate.envs.base import AbstractEnv, TimeStep, first_step
@@ -25,7 +23,10 @@ from costate.envs.suite_record import AbstractSuiteTask
 from costate.envs.tasks import Task
 from costate.envs.together import by_seed, for_all_seeds
 
-give_unused_families_back()
+with without_unused_families():
+    import envpool
+    from envpool.registration import registry
+
 FIRST, LAST = 0, 2
 
 

@@ -20,7 +20,7 @@ import jax
 
 from costate._errors import ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, remove, try_lock, write_atomically
-from costate._lean import leave_out_unused_families
+from costate._lean import this_process_is_ours
 from costate._task_files import load_task_files
 from costate.checkpoint import newest_steps
 from costate.config import from_json
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     # As many devices as cores were asked for, whether or not they could be claimed: the order of floating-point sums depends on their number.
     jax.config.update("jax_num_cpu_devices", job.cores)
     load_task_files()
-    leave_out_unused_families()
+    this_process_is_ours()
     code = perform(job)
     if claim is not None:
         claim.release()

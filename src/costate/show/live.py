@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from costate._lean import leave_out_unused_families
+from costate._lean import this_process_is_ours
 from costate.config import RunConfig
 from costate.interrupts import stop_requests
 from costate.run_directory import CONFIG_FILE, open_run
@@ -97,5 +97,5 @@ def _is_ready(run: pathlib.Path, since: float) -> bool:
 
 
 if __name__ == "__main__":
-    leave_out_unused_families()
+    this_process_is_ours()
     attend(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
