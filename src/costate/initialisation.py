@@ -12,7 +12,7 @@ Initialisation = Literal["orthogonal", "uniform"]
 
 def orthogonal(key: Key[Array, ""], rows: int, columns: int, scale: float = 1.0) -> Float[Array, "rows columns"]:
     """A random matrix whose shorter side is orthonormal, times ``scale``; all such matrices are equally likely (Mezzadri 2007)."""
-    tall = orthonormal_columns(jax.random.normal(key, (max(rows, columns), min(rows, columns))))
+    tall: Float[Array, "M N"] = orthonormal_columns(jax.random.normal(key, (max(rows, columns), min(rows, columns))))
     return scale * (tall if rows >= columns else tall.T)
 
 
