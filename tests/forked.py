@@ -25,6 +25,8 @@ def give_up(number, frame):
     os._exit(1)
 
 signal.signal(signal.SIGALRM, give_up)
+# Whoever runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def become(job):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
