@@ -29,7 +29,7 @@ from costate.checkpoint import _digest, folders, save
 from costate.config import RunConfig
 from costate.deploy.bundle import read
 from costate.group import load_group
-from costate.run_directory import open_run
+from costate.run_directory import create_run, open_run
 from costate.trained import load_state
 from costate.training import resume, train
 
@@ -121,6 +121,38 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
         assert numbers(open_run(out)) == undisturbed
         runs += 1
     count(f"{kills} kills of {runs} runs of {config.task}, each of which then ended with the same numbers, bit for bit")
+
+
+# Makes the folder of a run, and is gone at the so manyth time that something is put on the disk.
+MAKER = """
+import os, pathlib, sys
+left = [int(sys.argv[2])]
+def fsync(descriptor, real=os.fsync):
+    if left[0] == 0:
+        os._exit(7)
+    left[0] -= 1
+    real(descriptor)
+os.fsync = fsync
+from costate.config import RunConfig
+from costate.run_directory import create_run
+create_run(pathlib.Path(sys.argv[1]), RunConfig("LQR"), {}, overwrite=False)
+"""
+
+
+def test_a_run_that_was_killed_before_it_had_a_config_is_not_in_the_way(quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge) -> None:
+    """At every write; what was there before is still not touched."""
+    for writes in range(100):
+        folder = tmp_path / str(writes)
+        if (code := victims.run(MAKER, [str(folder), str(writes)]).returncode) == 0:
+            break
+        assert code == 7
+        if not (folder / "config.json").exists():
+            assert create_run(folder, quick_config, {}, overwrite=False).config == quick_config
+    assert writes > 4
+    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "other" / "checkpoints" / "mine").touch()
+    with pytest.raises(RunDirectoryError, match="exists and is not a run directory"):
+        create_run(tmp_path / "other", quick_config, {}, overwrite=True)
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:

@@ -160,7 +160,7 @@ def _as_of_the_run() -> Iterator[None]:
 
 def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
     """Raise unless a new run may be made in ``path``: nothing is there, or a run that ``overwrite`` allows to replace."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (path.is_dir() and all(map(_is_of_no_run_yet, path.iterdir()))):
         return
     if not (path / CONFIG_FILE).is_file():
         raise RunDirectoryError(f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out.")
@@ -169,6 +169,13 @@ def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
             f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another folder with --out, "
             "or replace it with --overwrite, which deletes what is there."
         )
+
+
+def _is_of_no_run_yet(entry: pathlib.Path) -> bool:
+    """Whether a process leaves this that is killed before its run has a config, which is written last."""
+    if entry.name == "checkpoints":
+        return entry.is_dir() and not any(entry.iterdir())
+    return entry.name in ("machine.json", ".machine.json.partial", f".{CONFIG_FILE}.partial") and entry.is_file()
 
 
 def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
