@@ -296,14 +296,8 @@ def _iterate(
             rollout_state = start_episodes(config, env, position.states)
             position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
         if compiled is None:
-            assert position.rollout_state is not None, "a run starts between cycles"
-            started = time.perf_counter()
-            compiled = compile_iteration(
-                config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved)), env, position.states, position.rollout_state, group.layout
-            )
-            forget_uncacheable()
+            compiled = _compile(group, env, position, reporter)
             position = dataclasses.replace(position, states=compiled.place(position.states))
-            reporter.say(_compiled(compiled, group.layout, time.perf_counter() - started))
         before = position
         position, rows = _advance(group, compiled, position)
         _stop_if_diverged(group, before, rows)
@@ -324,6 +318,17 @@ def _iterate(
         position = _save(group, position)
     _draw(group)
     return position.iteration == config.iterations
+
+
+def _compile(group: Group, env: AbstractEnv, position: _Position, reporter: AbstractReporter) -> AbstractIteration:
+    """The program of an iteration, at the learning rate that the run has come to, and a word about it."""
+    assert position.rollout_state is not None, "a run starts between cycles"
+    started = time.perf_counter()
+    config = group.config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved))
+    compiled = compile_iteration(config, env, position.states, position.rollout_state, group.layout)
+    forget_uncacheable()
+    reporter.say(_compiled(compiled, group.layout, time.perf_counter() - started))
+    return compiled
 
 
 def _elapsed(run: Run) -> float:
