@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cut_off import Breaker, numbers
 
+from costate import training
 from costate._errors import DivergedError, SimulationError
 from costate.algorithms.base import Collected
 from costate.checkpoint import folders
@@ -96,6 +97,8 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_conf
     monkeypatch.setattr(type(TASKS), "__getitem__", lambda self, name: broken)
     monkeypatch.setitem(LOST, "now", True)
     other = dataclasses.replace(quick_config, steps=8000)
+    drawn: list[str] = []
+    monkeypatch.setattr(training, "draw_learning_curve", lambda run, title: drawn.append(run.path.name))
     with pytest.raises(SimulationError) as caught:
         train(other, tmp_path / "broken")
     said = str(caught.value)
@@ -103,6 +106,8 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_conf
     assert "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the rollout)" in said
     assert "last good checkpoint is" in said
     assert "step_000000000000" in said
+    # What led there can be looked at.
+    assert drawn == ["broken"]
     # Mended, it goes on as if nothing had been.
     monkeypatch.setitem(LOST, "now", False)
     resume(tmp_path / "broken")
