@@ -61,7 +61,8 @@ def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Arr
     ε sits inside each root, so that the gradient is finite at h = 0, where every episode starts if h_{t−1} is compared.
     """
     length = jnp.sqrt(jnp.square(left).sum(-1) + EPSILON) * jnp.sqrt(jnp.square(right).sum(-1) + EPSILON)
-    return (left * right).sum(-1) / length
+    # A product with ones: XLA's CPU backend takes ten times as long to reduce a product of two arrays as to reduce one.
+    return (left * right) @ jnp.ones(left.shape[-1], left.dtype) / length
 
 
 def costate_distance(hidden: Float[Array, "*S H"], target: Float[Array, "*S H"]) -> Float[Array, "*S"]:
