@@ -1,5 +1,7 @@
 """The rollout of soft actor-critic, in worlds whose every step is known."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +51,7 @@ def test_rows_are_those_of_a_loop_over_single_steps():
         policy, hidden = act_once(actor, sac_inputs(stats, 10.0, now.observation, before, now.is_first), hidden, now.is_first)
         before = policy.sample(exploration.noise[t])[0]
         np.testing.assert_allclose(rows.action[t], before, atol=1e-6)
-        env_state, now = env.step(env_state, before, exploration.env_keys[t])
+        env_state, now = env.advance(env_state, before, jax.tree.map(operator.itemgetter(t), exploration.drawn))
         np.testing.assert_allclose(rows.reward[t], now.reward, atol=1e-6)
         np.testing.assert_array_equal(rows.discount[t], now.discount)
 

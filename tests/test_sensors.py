@@ -39,7 +39,7 @@ def passed_through(fault: AbstractFault, values: np.ndarray, is_first: np.ndarra
 
     def advance(state, row):
         value, seen, first, key = row
-        reading, state = fault.apply(Reading(value, seen), state, first, key)
+        reading, state = fault.apply(Reading(value, seen), state, first, fault.draw(key, batch, size))
         return state, reading
 
     keys = jax.random.split(jax.random.key(seed), steps)
@@ -224,7 +224,10 @@ def test_all_faults_at_once_are_the_same_for_a_seed_alone_and_among_others():
     assert not every[..., 1].any()
     for i in range(2):
         alone = SensorEnv(world(3, (i,)), config, TASKS["LQR"].observation)
-        np.testing.assert_array_equal(jax.jit(lambda s, t, alone=alone: walk(alone, s, t))(*alone.reset(keys[i])), every[i])
+        readings = jax.jit(lambda s, t, alone=alone: walk(alone, s, t))(*alone.reset(keys[i]))
+        # Two programs, which may round the world's own arithmetic and a scaled draw in another way; a draw that is another is off by far more.
+        np.testing.assert_allclose(readings, every[i], rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(readings == 0.0, every[i] == 0.0)
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,9 @@ def _engine_program(config: RunConfig, env: AbstractEnv, env_state: EnvState, se
 
     def run(env_state: EnvState, key: Key[Array, ""]) -> Float[Array, ""]:
         actions = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
-        step = jax.vmap(env.step, in_axes=(env.seed_axis, 0, None), out_axes=(env.seed_axis, 0))
-        return jax.lax.scan(lambda state, action: step(state, action, key), env_state, actions)[1].reward.sum()
+        drawn = jax.vmap(env.draw)(jax.random.split(key, shape[0]))
+        step = jax.vmap(env.advance, in_axes=(env.seed_axis, 0, None), out_axes=(env.seed_axis, 0))
+        return jax.lax.scan(lambda state, row: step(state, *row), env_state, (actions, drawn))[1].reward.sum()
 
     run.__name__ = program_name(env)
     return jax.jit(run).lower(env_state, jax.random.key(0)).compile()

@@ -20,7 +20,7 @@ from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
 from costate.config import check_seed
 from costate.controllers import AbstractController
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import SensorConfig, check_sensors
 from costate.envs.tasks import TASKS
@@ -148,15 +148,15 @@ def first_returns(
 ) -> Float[Array, " B"]:
     """Return of the first episode of every environment; later ones would favour short episodes and are not counted."""
 
-    def advance(carry: tuple[Any, ...], key: Key[Array, ""]) -> tuple[tuple[Any, ...], None]:
+    def advance(carry: tuple[Any, ...], drawn: Drawn) -> tuple[tuple[Any, ...], None]:
         env_state, now, memory, running, total = carry
         control, memory = controller.decide(env, now, memory)
-        env_state, after = env.step(env_state, control, key)
+        env_state, after = env.advance(env_state, control, drawn)
         total = total + jnp.where(running, after.reward, 0.0)
         return (env_state, after, memory, running & ~after.is_last, total), None
 
     start = (env_state, timestep, controller.empty_memory(env), jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
-    (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.random.split(key, env.episode_steps))
+    (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.vmap(env.draw)(jax.random.split(key, env.episode_steps)))
     return total
 
 

@@ -45,6 +45,11 @@ class RecurrentActorCritic(eqx.Module):
     """Takes hidden states to the width of features, where that is another, to compare them with ∂V/∂ỹ; None where it is the same."""
 
 
+def for_single_steps(policy: RecurrentActorCritic) -> RecurrentActorCritic:
+    """The same policy in the form in which :func:`act` is fastest inside a loop."""
+    return dataclasses.replace(policy, core=policy.core.apart())
+
+
 class PolicyStep(eqx.Module):
     """What one observation does to a batch of streams."""
 

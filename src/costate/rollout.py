@@ -11,8 +11,8 @@ import numpy as np
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import AbstractCore
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
-from costate.policy import RecurrentActorCritic, act
+from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
+from costate.policy import RecurrentActorCritic, act, for_single_steps
 from costate.running_stats import RunningStats, normalise
 
 
@@ -120,10 +120,10 @@ def _with_empty_memory(env_state: EnvState, timestep: TimeStep, shape: tuple[int
 
 
 class Exploration(NamedTuple):
-    """The random numbers of a rollout, drawn before it starts: action noise, and the keys from which the environment draws its own."""
+    """The random numbers of a rollout, drawn before it starts: action noise, and what the environment draws."""
 
     noise: Float[Array, "*T B A"]
-    env_keys: Key[Array, "*T"]
+    drawn: Drawn
 
 
 def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exploration:
@@ -135,7 +135,7 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
     keys = jax.random.split(key, config.rollout_length)
     noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     noise = jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys)
-    return Exploration(noise, env_keys)
+    return Exploration(noise, jax.vmap(env.draw)(env_keys))
 
 
 def collect(
@@ -167,6 +167,8 @@ def roll(
     Core states are kept at every ``cut``-th step; only at the first if that is None.
     """
 
+    policy = for_single_steps(policy)
+
     def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
         return _advance(env, config, discount, policy, stats, state, now)
 
@@ -190,7 +192,7 @@ def _advance(
     now = state.timestep
     decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first)
     action = decision.control.sample(exploration.noise)
-    env_state, after = env.step(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.env_keys)
+    env_state, after = env.advance(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.drawn)
 
     episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
     discounted_return = discount * jnp.where(now.is_first, 0.0, state.discounted_return) + after.reward

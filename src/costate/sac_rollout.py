@@ -1,5 +1,6 @@
 """Environment × actor → rows for the replay: one compiled loop like that of the paper's rollout, without the values that on-policy learning needs."""
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -65,6 +66,9 @@ def roll_sac(
     A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts.
     """
 
+    actor = dataclasses.replace(actor, core=actor.core.apart())
+    critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
+
     def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         seen = state.timestep
         inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
@@ -76,7 +80,7 @@ def roll_sac(
             judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
             critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
         action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
-        env_state, after = env.step(state.env_state, scale_control(env, action), now.env_keys)
+        env_state, after = env.advance(state.env_state, scale_control(env, action), now.drawn)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
         row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
         following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)

@@ -33,6 +33,13 @@ class AbstractCore(eqx.Module):
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
         """The next state from the encoded observation and the previous state."""
 
+    def apart(self) -> "AbstractCore":
+        """A core with the same step, in the form in which steps are fastest one by one; the core itself unless it says otherwise.
+
+        A loop that holds weights as parts of larger arrays would copy those parts in every step.
+        """
+        return self
+
     def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
         """h, the part of a state that plays the co-state; of one stream, or of as many as there are."""
         return state

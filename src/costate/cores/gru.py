@@ -21,9 +21,12 @@ from costate.cores.base import (
     sum_of_rows,
 )
 from costate.initialisation import Initialisation, recurrent_matrices, uniform
+from costate.native import gru_loops
 
 # Order of the three gates along the first axis of the weights.
 RESET, UPDATE, CANDIDATE = 0, 1, 2
+Matrices = Float[Array, "3 F H"] | tuple[Float[Array, "F H"], ...]
+"""One for each gate, in one array or each in its own."""
 
 
 class GRU(AbstractFastCore):
@@ -44,11 +47,10 @@ class GRU(AbstractFastCore):
         return self.bias.shape[-1]
 
     def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
-        W, U, b = self.input_weights, self.recurrent_weights, self.bias
-        r = jax.nn.sigmoid(feature @ W[RESET] + hidden @ U[RESET] + b[RESET])
-        z = jax.nn.sigmoid(feature @ W[UPDATE] + hidden @ U[UPDATE] + b[UPDATE])
-        n = jnp.tanh(feature @ W[CANDIDATE] + (r * hidden) @ U[CANDIDATE] + b[CANDIDATE])
-        return n + z * (hidden - n)
+        return _next_hidden(self.input_weights, self.recurrent_weights, self.bias, feature, hidden)
+
+    def apart(self) -> "GRUApart":
+        return GRUApart(*jax.lax.optimization_barrier((tuple(self.input_weights), tuple(self.recurrent_weights))), self.bias)
 
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
         hiddens, gates = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
@@ -62,6 +64,28 @@ class GRU(AbstractFastCore):
         delta_r = (as_rows(delta_n) @ U[CANDIDATE].T).reshape(h.shape) * _into_reset(h, r)
         gradients = as_rows(delta_r) @ W[RESET].T + as_rows(delta_z) @ W[UPDATE].T + as_rows(delta_n) @ W[CANDIDATE].T
         return gradients.reshape(*h.shape[:2], -1)
+
+
+class GRUApart(AbstractCore):
+    """The same with a matrix for each gate, each an array of its own."""
+
+    input_weights: tuple[Float[Array, "F H"], ...]
+    recurrent_weights: tuple[Float[Array, "H H"], ...]
+    bias: Float[Array, "3 H"]
+
+    @property
+    def hidden_size(self) -> int:
+        return self.bias.shape[-1]
+
+    def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
+        return _next_hidden(self.input_weights, self.recurrent_weights, self.bias, feature, hidden)
+
+
+def _next_hidden(W: Matrices, U: Matrices, b: Float[Array, "3 H"], feature: Float[Array, " F"], h: Float[Array, " H"]) -> Float[Array, " H"]:
+    r = jax.nn.sigmoid(feature @ W[RESET] + h @ U[RESET] + b[RESET])
+    z = jax.nn.sigmoid(feature @ W[UPDATE] + h @ U[UPDATE] + b[UPDATE])
+    n = jnp.tanh(feature @ W[CANDIDATE] + (r * h) @ U[CANDIDATE] + b[CANDIDATE])
+    return n + z * (h - n)
 
 
 Weights = tuple[Float[Array, "3 F H"], Float[Array, "3 H H"], Float[Array, "3 H"]]
@@ -99,7 +123,20 @@ def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Ar
     W, U, b = weights
     shape = (*is_first.shape, b.shape[-1])
     # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
-    drives = tuple((as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE))
+    drive_r, drive_z, drive_n = ((as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE))
+    hiddens, r, z, n = _loop((drive_r, drive_z, drive_n), U, hidden, is_first)
+    return (hiddens, (r, z, n)), (weights, features, hidden, is_first, hiddens, r, z, n)
+
+
+def _loop(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array]:
+    """h, r, z and n of every step: in C on a CPU that has it, by a scan otherwise."""
+    if not gru_loops.serves(hidden.shape[-1], hidden.dtype):
+        return _scan(drives, U, hidden, is_first)
+    looped: tuple[Array, Array, Array, Array] = jax.lax.platform_dependent(drives, U, hidden, is_first, cpu=gru_loops.read, default=_scan)
+    return looped
+
+
+def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array]:
     # Taken apart outside of the loop, which would otherwise copy them in every step.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET], U[UPDATE], U[CANDIDATE]))
 
@@ -113,12 +150,18 @@ def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Ar
         return h, (h, r, z, n)
 
     _, (hiddens, r, z, n) = jax.lax.scan(advance, hidden, (*drives, is_first))
-    return (hiddens, (r, z, n)), (weights, features, hidden, is_first, hiddens, r, z, n)
+    return hiddens, r, z, n
 
 
-def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tuple[Weights, Array, Array, None]:
-    (W, U, _), features, hidden, is_first, hiddens, r, z, n = tape
-    previous = previous_states(hiddens, hidden, is_first)
+def _reverse_loop(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
+    """δ of the three gates before their non-linearities, and of the first state; as :func:`_loop`."""
+    if not gru_loops.serves(previous.shape[-1], previous.dtype):
+        return _reverse_scan(previous, gates, cotangents, U, is_first)
+    looped: tuple[Gates, Array] = jax.lax.platform_dependent(previous, gates, cotangents, U, is_first, cpu=gru_loops.retrace, default=_reverse_scan)
+    return looped
+
+
+def _reverse_scan(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
     # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice as much.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET].T, U[UPDATE].T, U[CANDIDATE].T))
 
@@ -132,7 +175,14 @@ def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tup
         delta = delta * z + d_gated * r + d_z @ U_z + d_r @ U_r
         return forget_at_start(delta, is_first), (d_r, d_z, d_n)
 
-    d_hidden, deltas = jax.lax.scan(retreat, jnp.zeros_like(hidden), (previous, r, z, n, is_first, cotangents[0]), reverse=True)
+    d_hidden, (d_r, d_z, d_n) = jax.lax.scan(retreat, jnp.zeros_like(previous[0]), (previous, *gates, is_first, cotangents), reverse=True)
+    return (d_r, d_z, d_n), d_hidden
+
+
+def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tuple[Weights, Array, Array, None]:
+    (W, U, _), features, hidden, is_first, hiddens, r, z, n = tape
+    previous = previous_states(hiddens, hidden, is_first)
+    deltas, d_hidden = _reverse_loop(previous, (r, z, n), cotangents[0], U, is_first)
     d_r, d_z, d_n = deltas
     d_W = jnp.stack([sum_of_outer_products(features, delta) for delta in deltas])
     d_U = jnp.stack([sum_of_outer_products(*pair) for pair in ((previous, d_r), (previous, d_z), (r * previous, d_n))])

@@ -15,6 +15,8 @@ from jax.sharding import Mesh
 from costate._types import Array, Bool, Float, Key
 
 EnvState = Any
+Drawn = Any
+"""What is random in a step, as a pytree."""
 Layout = tuple[tuple[str, int], ...]
 """Observed quantities in order: the names of groups of sensors, with their sizes."""
 
@@ -69,6 +71,17 @@ class AbstractEnv(AbstractActuators):
     @abc.abstractmethod
     def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
         """One control step of every environment. The state is used once: it must not be stepped from twice."""
+
+    def draw(self, key: Key[Array, ""]) -> Drawn:
+        """What is random in one step, as far as it can be drawn beforehand; the key itself where an environment does not say otherwise.
+
+        Random numbers inside of a rollout's loop take much longer than those of all its steps at once.
+        """
+        return key
+
+    def advance(self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn) -> tuple[EnvState, TimeStep]:
+        """:meth:`step` with what :meth:`draw` has drawn."""
+        return self.step(state, action, drawn)
 
     @abc.abstractmethod
     def skip_resets(self, counts: np.ndarray) -> None:

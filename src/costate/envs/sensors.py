@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from costate._errors import ConfigError
 from costate._registry import nearest
 from costate._types import Array, Bool, Float, Key
-from costate.envs.base import AbstractEnv, EnvState, Layout, TimeStep
+from costate.envs.base import AbstractEnv, Drawn, EnvState, Layout, TimeStep
 from costate.envs.faults import AbstractFault, FaultState, Reading
 from costate.envs.faults.bursts import check_bursts
 from costate.envs.faults.dark import Absent, Hold, Zeros
@@ -210,10 +210,16 @@ class SensorEnv(AbstractEnv):
         return (state, faults), timestep
 
     def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
+        return self.advance(state, action, self.draw(key))
+
+    def draw(self, key: Key[Array, ""]) -> Drawn:
         key_env, key_faults = jax.random.split(key)
-        inner, faults = state
-        inner, timestep = self._env.step(inner, action, key_env)
-        faults, timestep = self._read(timestep, faults, key_faults)
+        return self._env.draw(key_env), self._draw_faults(key_faults, self.batch_size)
+
+    def advance(self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn) -> tuple[EnvState, TimeStep]:
+        (inner, faults), (drawn_env, drawn_faults) = state, drawn
+        inner, timestep = self._env.advance(inner, action, drawn_env)
+        faults, timestep = self._read(timestep, faults, drawn_faults)
         return (inner, faults), timestep
 
     def skip_resets(self, counts: np.ndarray) -> None:
@@ -230,16 +236,19 @@ class SensorEnv(AbstractEnv):
 
     def _start(self, timestep: TimeStep, key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
         batch, size = timestep.observation.shape
-        return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), key)
+        return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), self._draw_faults(key, batch))
 
-    def _read(self, timestep: TimeStep, states: tuple[FaultState, ...], key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
+    def _draw_faults(self, key: Key[Array, ""], batch: int) -> tuple[Drawn, ...]:
+        # The first gets the key itself, which is all there is for most.
+        keys = (jax.random.fold_in(key, number) if number > 0 else key for number in range(len(self._faults)))
+        return tuple(fault.draw(own, batch, self._env.observation_size) for fault, own in zip(self._faults, keys, strict=True))
+
+    def _read(self, timestep: TimeStep, states: tuple[FaultState, ...], drawn: tuple[Drawn, ...]) -> tuple[tuple[FaultState, ...], TimeStep]:
         """What is read of a time step."""
         true = timestep.observation
         everything = jnp.ones(true.shape, bool)
         reading, following = Reading(true, everything), []
-        for number, (fault, state) in enumerate(zip(self._faults, states, strict=True)):
-            # Alone, a fault gets the key itself.
-            own = jax.random.fold_in(key, number) if number > 0 else key
+        for fault, state, own in zip(self._faults, states, drawn, strict=True):
             reading, state = fault.apply(reading, state, timestep.is_first, own)
             following.append(state)
         read, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._errors import ConfigError
-from costate._types import Array, Bool, Float, Key, UInt
+from costate._types import Array, Bool, Float, UInt
 from costate.envs.base import Layout, TimeStep
-from costate.envs.faults import AbstractFault, FaultState, Reading
+from costate.envs.faults import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import burst_chances
 from costate.envs.faults.dark import Hold, Zeros
 from costate.envs.sensors import SensorConfig, faults_of, with_mask
@@ -44,7 +44,7 @@ class Switch(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros(batch, bool)
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         return reading._replace(seen=reading.seen & ~state[:, None]), state
 
 
@@ -89,7 +89,7 @@ class SwitchedSensors:
         reading, following = Reading(true, everything), []
         for number, (fault, state) in enumerate(zip(self._faults, states, strict=True)):
             given = dark if number == self._switch else state
-            reading, after = fault.apply(reading, given, is_first, jax.random.fold_in(key, number))
+            reading, after = fault.apply(reading, given, is_first, fault.draw(jax.random.fold_in(key, number), 1, self._size))
             following.append(after)
         shown, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
         timestep = TimeStep(shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete)

@@ -7,6 +7,8 @@ from costate._types import Array, Bool, Float, Key
 
 FaultState = Any
 """What a fault remembers between two steps, as a pytree; None if it remembers nothing."""
+Drawn = Any
+"""The random numbers that a fault needs in one step, as a pytree; None if it needs none."""
 
 
 class Reading(NamedTuple):
@@ -26,6 +28,10 @@ class AbstractFault(abc.ABC):
         starts afresh.
         """
 
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        """What is random in one step. Apart from :meth:`apply`, so that it can be drawn for a whole rollout at once, outside of its loop."""
+        return None
+
     @abc.abstractmethod
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         """The reading after the fault, and what the fault remembers of it."""

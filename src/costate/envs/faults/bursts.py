@@ -1,21 +1,20 @@
 """When something is out of order: independently in every step, or in bursts of a given mean length."""
 
-import jax
 import jax.numpy as jnp
 
 from costate._errors import ConfigError
-from costate._types import Array, Bool, Float, Key
+from costate._types import Array, Bool, Float
 
 
 def working(
-    key: Key[Array, ""], broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
+    drawn: Float[Array, "B U"], broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
 ) -> Bool[Array, "B U"]:
-    """Which of U units work in the next step, if ``broken`` did not in the last.
+    """Which of U units work in the next step, if ``broken`` did not in the last; ``drawn`` is uniform between 0 and 1.
 
     Without a mean ``length`` every step is drawn by itself. With one, units are Markov chains that leave a burst with probability 1/L and enter one
     with probability p/((1 − p) L), of which a share p is broken at any time, the first step of an episode included (Gilbert 1960).
     """
-    return jax.random.bernoulli(key, 1.0 - chance_of_breakage(broken, is_first, probability, length), broken.shape)
+    return drawn < 1.0 - chance_of_breakage(broken, is_first, probability, length)
 
 
 def chance_of_breakage(

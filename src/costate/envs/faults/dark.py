@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool, Key
-from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate._types import Array, Bool
+from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class Zeros(AbstractFault):
@@ -13,7 +13,7 @@ class Zeros(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return None
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         return reading._replace(value=jnp.where(reading.seen, reading.value, jnp.zeros_like(reading.value))), None
 
 
@@ -23,7 +23,7 @@ class Hold(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros((batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         value = jnp.where(reading.seen, reading.value, jnp.where(is_first[:, None], 0.0, state))
         return reading._replace(value=value), value
 
@@ -37,6 +37,6 @@ class Absent(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return None
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         present = jnp.broadcast_to(self._present, reading.seen.shape)
         return Reading(jnp.where(present, reading.value, 0.0), reading.seen & present), None

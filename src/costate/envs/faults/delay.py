@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Float, Int, Key
-from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class _Travelling(NamedTuple):
@@ -35,12 +35,14 @@ class Delay(AbstractFault):
         numbers = jnp.zeros((depth, batch, size))
         return _Travelling(numbers, numbers.astype(bool), jnp.zeros((depth, batch), jnp.int32), jnp.zeros(batch, jnp.int32))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
-        duration = self._fixed + jax.random.randint(key, is_first.shape, 0, self._jitter + 1)
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        return self._fixed + jax.random.randint(key, (batch,), 0, self._jitter + 1)
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         state = _Travelling(
             value=_push(reading.value, state.value),
             seen=_push(reading.seen, state.seen),
-            duration=_push(duration, state.duration),
+            duration=_push(drawn, state.duration),
             sent=jnp.where(is_first, 0, state.sent) + 1,
         )
         age = jnp.arange(state.duration.shape[0])[:, None]

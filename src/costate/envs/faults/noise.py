@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Key
-from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class Noise(AbstractFault):
@@ -16,8 +16,11 @@ class Noise(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return None
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
-        return reading._replace(value=reading.value + self._deviation * jax.random.normal(key, reading.value.shape)), None
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        return self._deviation * jax.random.normal(key, (batch, size))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+        return reading._replace(value=reading.value + drawn), None
 
 
 class Drift(AbstractFault):
@@ -29,6 +32,9 @@ class Drift(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros((batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
-        bias = jnp.where(is_first[:, None], 0.0, state + self._deviation * jax.random.normal(key, state.shape))
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        return self._deviation * jax.random.normal(key, (batch, size))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+        bias = jnp.where(is_first[:, None], 0.0, state + drawn)
         return reading._replace(value=reading.value + bias), bias

@@ -1,10 +1,11 @@
 """Outages: sensors whose readings do not arrive, all of them together, in groups, or each by itself."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from costate._types import Array, Bool, Key
-from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import working
 
 
@@ -18,10 +19,14 @@ class Outage(AbstractFault):
         self._probability = probability
         self._length = length
         self._units = units
+        self._count = int(units.max()) + 1
 
     def start(self, batch: int, size: int) -> FaultState:
-        return jnp.zeros((batch, self._units.max() + 1), bool)
+        return jnp.zeros((batch, self._count), bool)
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
-        works = working(key, state, is_first, self._probability, self._length)
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        return jax.random.uniform(key, (batch, self._count))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+        works = working(drawn, state, is_first, self._probability, self._length)
         return reading._replace(seen=reading.seen & works[:, self._units]), ~works

@@ -1,9 +1,10 @@
 """Sensors that go on showing what they showed before they failed. Nobody notices: such a reading looks like any other."""
 
+import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Bool, Key
-from costate.envs.faults.base import AbstractFault, FaultState, Reading
+from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import working
 
 
@@ -17,9 +18,12 @@ class Stuck(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros((batch, size), bool), jnp.zeros((batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], key: Key[Array, ""]) -> tuple[Reading, FaultState]:
+    def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
+        return jax.random.uniform(key, (batch, size))
+
+    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
         stuck, last = state
-        works = working(key, stuck, is_first, self._probability, self._length)
+        works = working(drawn, stuck, is_first, self._probability, self._length)
         # A sensor that is stuck from the start is stuck at its first value.
         value = jnp.where(works | is_first[:, None], reading.value, last)
         return reading._replace(value=value), (~works, value)
