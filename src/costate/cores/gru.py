@@ -50,15 +50,16 @@ class GRU(AbstractFastCore):
         return _next_hidden(self.input_weights, self.recurrent_weights, self.bias, feature, hidden)
 
     def apart(self) -> "GRUApart":
-        return GRUApart(*jax.lax.optimization_barrier((tuple(self.input_weights), tuple(self.recurrent_weights))), self.bias)
+        W, U = jax.lax.optimization_barrier((tuple(self.input_weights), tuple(self.recurrent_weights)))
+        return GRUApart(W, U, self.bias)
 
     def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
-        hiddens, gates = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
-        return remember(self, features, hiddens, hidden, is_first, gates)
+        hiddens, tape = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
+        return remember(self, features, hiddens, hidden, is_first, tape)
 
     def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
         """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""
-        h, (r, z, n) = memory.previous, memory.tape
+        h, r, z, n = memory.tape
         W, U = self.input_weights, self.recurrent_weights
         delta_z, delta_n = _into_update(h, z, n) * cotangents, _into_candidate(z, n) * cotangents
         delta_r = (as_rows(delta_n) @ U[CANDIDATE].T).reshape(h.shape) * _into_reset(h, r)
@@ -90,6 +91,8 @@ def _next_hidden(W: Matrices, U: Matrices, b: Float[Array, "3 H"], feature: Floa
 
 Weights = tuple[Float[Array, "3 F H"], Float[Array, "3 H H"], Float[Array, "3 H"]]
 Gates = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"]]
+Tape = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"]]
+"""The hidden state before each step, and its three gates."""
 
 
 def _into_reset(h: Float[Array, "*S H"], r: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
@@ -110,8 +113,8 @@ def _into_candidate(z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[A
 @jax.custom_vjp
 def _read(
     weights: Weights, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
-) -> tuple[Float[Array, "T B H"], Gates]:
-    """Hidden states and gates of a sequence. Its reverse pass is Eq. 4.1 with the gates stored; the gates themselves get no gradient.
+) -> tuple[Float[Array, "T B H"], Tape]:
+    """Hidden states and tape of a sequence. Its reverse pass is Eq. 4.1 with the tape stored; the tape itself gets no gradient.
 
     Differentiating the scan automatically would accumulate ∂L/∂U inside the loop, one small product per step; here the loop carries only δ, and
     every weight's gradient is one large product afterwards.
@@ -119,24 +122,24 @@ def _read(
     return _read_forward(weights, features, hidden, is_first)[0]
 
 
-def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Gates], tuple[Any, ...]]:
+def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Tape], tuple[Any, ...]]:
     W, U, b = weights
     shape = (*is_first.shape, b.shape[-1])
     # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
     drive_r, drive_z, drive_n = ((as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE))
-    hiddens, r, z, n = _loop((drive_r, drive_z, drive_n), U, hidden, is_first)
-    return (hiddens, (r, z, n)), (weights, features, hidden, is_first, hiddens, r, z, n)
+    hiddens, previous, r, z, n = _loop((drive_r, drive_z, drive_n), U, hidden, is_first)
+    return (hiddens, (previous, r, z, n)), (weights, features, is_first, previous, r, z, n)
 
 
-def _loop(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array]:
-    """h, r, z and n of every step: in C on a CPU that has it, by a scan otherwise."""
+def _loop(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """h after and before every step, r, z and n: in C on a CPU that has it, by a scan otherwise."""
     if not gru_loops.serves(hidden.shape[-1], hidden.dtype):
         return _scan(drives, U, hidden, is_first)
-    looped: tuple[Array, Array, Array, Array] = jax.lax.platform_dependent(drives, U, hidden, is_first, cpu=gru_loops.read, default=_scan)
+    looped: tuple[Array, Array, Array, Array, Array] = jax.lax.platform_dependent(drives, U, hidden, is_first, cpu=gru_loops.read, default=_scan)
     return looped
 
 
-def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array]:
+def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
     # Taken apart outside of the loop, which would otherwise copy them in every step.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET], U[UPDATE], U[CANDIDATE]))
 
@@ -150,7 +153,7 @@ def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Arra
         return h, (h, r, z, n)
 
     _, (hiddens, r, z, n) = jax.lax.scan(advance, hidden, (*drives, is_first))
-    return hiddens, r, z, n
+    return hiddens, previous_states(hiddens, hidden, is_first), r, z, n
 
 
 def _reverse_loop(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
@@ -179,16 +182,28 @@ def _reverse_scan(previous: Array, gates: Gates, cotangents: Array, U: Array, is
     return (d_r, d_z, d_n), d_hidden
 
 
-def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Gates]) -> tuple[Weights, Array, Array, None]:
-    (W, U, _), features, hidden, is_first, hiddens, r, z, n = tape
-    previous = previous_states(hiddens, hidden, is_first)
+def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Tape]) -> tuple[Weights, Array, Array, None]:
+    (W, U, _), features, is_first, previous, r, z, n = tape
     deltas, d_hidden = _reverse_loop(previous, (r, z, n), cotangents[0], U, is_first)
     d_r, d_z, d_n = deltas
-    d_W = jnp.stack([sum_of_outer_products(features, delta) for delta in deltas])
-    d_U = jnp.stack([sum_of_outer_products(*pair) for pair in ((previous, d_r), (previous, d_z), (r * previous, d_n))])
-    d_b = jnp.stack([sum_of_rows(delta) for delta in deltas])
+    d_weights = _gradients(features, previous, r, *deltas)
     d_features = as_rows(d_r) @ W[RESET].T + as_rows(d_z) @ W[UPDATE].T + as_rows(d_n) @ W[CANDIDATE].T
-    return (d_W, d_U, d_b), d_features.reshape(features.shape), d_hidden, None
+    return d_weights, d_features.reshape(features.shape), d_hidden, None
+
+
+def _gradients(features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
+    """Of the weights and biases, each in one large product after the loop; as :func:`_loop`."""
+    if not (gru_loops.serves(previous.shape[-1], previous.dtype) and gru_loops.serves(features.shape[-1], features.dtype)):
+        return _gradients_by_products(features, previous, r, *deltas)
+    looped: Weights = jax.lax.platform_dependent(features, previous, r, *deltas, cpu=gru_loops.gradients, default=_gradients_by_products)
+    return looped
+
+
+def _gradients_by_products(features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
+    remembered = (previous, previous, r * previous)
+    d_W = jnp.stack([sum_of_outer_products(features, delta) for delta in deltas])
+    d_U = jnp.stack([sum_of_outer_products(*pair) for pair in zip(remembered, deltas, strict=True)])
+    return d_W, d_U, jnp.stack([sum_of_rows(delta) for delta in deltas])
 
 
 _read.defvjp(_read_forward, _read_reverse)

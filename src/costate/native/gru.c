@@ -23,6 +23,14 @@
 #define LANES 4
 #define WIDE 2
 #endif
+/* Loads a vector once, where a compiler would rather read it from memory again for every stream. */
+#if defined(__AVX512F__)
+#define HOLD(v) __asm__("" : "+v"(v))
+#elif defined(__x86_64__)
+#define HOLD(v) __asm__("" : "+x"(v))
+#else
+#define HOLD(v) (void)(v)
+#endif
 #define STREAMS 4 /* streams that share a row of the matrix while it is in registers */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -83,45 +91,60 @@ static void arrange(const float* matrix, int64_t size, int64_t down, int64_t rig
   }
 }
 
-/* sums[s, :] += rows[s, :] panel, for some streams and one panel of so many vectors. Both numbers are constants wherever this is used. */
-INLINE void add_block(int streams, int vectors, const float* rows, const float* panel, float* sums, int64_t size) {
+/* Numbers that are at s * across + k * along, for stream s and row k of a matrix. */
+typedef struct {
+  const float* at;
+  int64_t across, along;
+} factor;
+
+/* sums[s, :] += sum over k of left(s, k) panel[k, :], for some streams and one panel of so many vectors. Both are constants wherever this is used. */
+INLINE void add_block(int streams, int vectors, factor left, const float* panel, int64_t count, float* sums, int64_t stride) {
   vector sum[STREAMS][WIDE];
   for (int s = 0; s < streams; ++s)
-    for (int v = 0; v < vectors; ++v) sum[s][v] = load(sums + s * size + v * LANES);
-  for (int64_t k = 0; k < size; ++k, panel += vectors * LANES) {
+    for (int v = 0; v < vectors; ++v) sum[s][v] = load(sums + s * stride + v * LANES);
+  for (int64_t k = 0; k < count; ++k, panel += vectors * LANES) {
     vector row[WIDE];
-    for (int v = 0; v < vectors; ++v) row[v] = load(panel + v * LANES);
+    for (int v = 0; v < vectors; ++v) {
+      row[v] = load(panel + v * LANES);
+      HOLD(row[v]);
+    }
     for (int s = 0; s < streams; ++s)
-      for (int v = 0; v < vectors; ++v) sum[s][v] += rows[s * size + k] * row[v];
+      for (int v = 0; v < vectors; ++v) sum[s][v] += left.at[s * left.across + k * left.along] * row[v];
   }
   for (int s = 0; s < streams; ++s)
-    for (int v = 0; v < vectors; ++v) store(sums + s * size + v * LANES, sum[s][v]);
+    for (int v = 0; v < vectors; ++v) store(sums + s * stride + v * LANES, sum[s][v]);
 }
 
-INLINE void add_panel(int vectors, const float* rows, const float* panel, float* sums, int64_t streams, int64_t size) {
-  for (; streams >= STREAMS; streams -= STREAMS, rows += STREAMS * size, sums += STREAMS * size)
-    add_block(STREAMS, vectors, rows, panel, sums, size);
+/* The same for any number of streams up to STREAMS. */
+INLINE void add_streams(int streams, int vectors, factor left, const float* panel, int64_t count, float* sums, int64_t stride) {
   switch (streams) {
-    case 3: add_block(3, vectors, rows, panel, sums, size); break;
-    case 2: add_block(2, vectors, rows, panel, sums, size); break;
-    case 1: add_block(1, vectors, rows, panel, sums, size); break;
+    case 4: add_block(4, vectors, left, panel, count, sums, stride); break;
+    case 3: add_block(3, vectors, left, panel, count, sums, stride); break;
+    case 2: add_block(2, vectors, left, panel, count, sums, stride); break;
+    case 1: add_block(1, vectors, left, panel, count, sums, stride); break;
   }
 }
 
-/* sums += rows matrix, for [streams, size] and a matrix that was arranged. */
-static void add_product(const float* rows, const float* panels, float* sums, int64_t streams, int64_t size) {
-  for (int64_t start = 0; start < size; start += WIDE * LANES) {
-    int64_t left = (size - start) / LANES;
-    switch (left < WIDE ? left : WIDE) {
+/* The same for all panels of a matrix of so many rows and columns. */
+INLINE void add_panels(int streams, factor left, const float* panels, int64_t count, float* sums, int64_t columns) {
+  for (int64_t start = 0; start < columns; start += WIDE * LANES) {
+    int64_t vectors = (columns - start) / LANES;
+    switch (vectors < WIDE ? vectors : WIDE) {
 #if WIDE == 4
-      case 4: add_panel(4, rows, panels, sums + start, streams, size); break;
-      case 3: add_panel(3, rows, panels, sums + start, streams, size); break;
+      case 4: add_streams(streams, 4, left, panels, count, sums + start, columns); break;
+      case 3: add_streams(streams, 3, left, panels, count, sums + start, columns); break;
 #endif
-      case 2: add_panel(2, rows, panels, sums + start, streams, size); break;
-      case 1: add_panel(1, rows, panels, sums + start, streams, size); break;
+      case 2: add_streams(streams, 2, left, panels, count, sums + start, columns); break;
+      case 1: add_streams(streams, 1, left, panels, count, sums + start, columns); break;
     }
-    panels += size * WIDE * LANES;
+    panels += count * WIDE * LANES;
   }
+}
+
+/* sums += rows matrix, for [streams, size] and a square matrix that was arranged. */
+static void add_product(const float* rows, const float* panels, float* sums, int64_t streams, int64_t size) {
+  for (; streams > 0; streams -= STREAMS, rows += STREAMS * size, sums += STREAMS * size)
+    add_panels(streams < STREAMS ? streams : STREAMS, (factor){rows, size, 1}, panels, size, sums, size);
 }
 
 static void forget(float* state, const uint8_t* is_first, int64_t streams, int64_t size) {
@@ -129,12 +152,16 @@ static void forget(float* state, const uint8_t* is_first, int64_t streams, int64
     if (is_first[s]) memset(state + s * size, 0, size * sizeof(float));
 }
 
-/* r = sig(a_r + h U_r),  z = sig(a_z + h U_z),  n = tanh(a_n + (r h) U_n),  h' = n + z (h - n), with a = W y + b given. */
-static void read_sequence(const float* const drives[3], const float* panels, const uint8_t* is_first, float* h, float* gated, float* hiddens, float* r,
-                          float* z, float* n, int64_t steps, int64_t streams, int64_t size) {
+/* r = sig(a_r + h U_r),  z = sig(a_z + h U_z),  n = tanh(a_n + (r h) U_n),  h' = n + z (h - n), with a = W y + b given.
+ * What is remembered before a step, h, is written too: learning needs it.
+ */
+static void read_sequence(const float* const drives[3], const float* panels, const uint8_t* is_first, const float* start, float* gated, float* hiddens,
+                          float* previous, float* r, float* z, float* n, int64_t steps, int64_t streams, int64_t size) {
   const int64_t row = streams * size, matrix = size * size;
-  for (int64_t t = 0; t < steps; ++t, hiddens += row, r += row, z += row, n += row) {
-    forget(h, is_first + t * streams, streams, size);
+  for (int64_t t = 0; t < steps; ++t, hiddens += row, previous += row, r += row, z += row, n += row) {
+    const float* h = previous;
+    memcpy(previous, t == 0 ? start : hiddens - row, row * sizeof(float));
+    forget(previous, is_first + t * streams, streams, size);
     memcpy(r, drives[0] + t * row, row * sizeof(float));
     add_product(h, panels, r, streams, size);
     for (int64_t i = 0; i < row; i += LANES) {
@@ -148,11 +175,9 @@ static void read_sequence(const float* const drives[3], const float* panels, con
     add_product(gated, panels + 2 * matrix, n, streams, size);
     for (int64_t i = 0; i < row; i += LANES) {
       vector keep = sigmoid(load(z + i)), candidate = tangent(load(n + i));
-      vector next = candidate + keep * (load(h + i) - candidate);
       store(z + i, keep);
       store(n + i, candidate);
-      store(h + i, next);
-      store(hiddens + i, next);
+      store(hiddens + i, candidate + keep * (load(h + i) - candidate));
     }
   }
 }
@@ -185,6 +210,75 @@ static void retrace_sequence(const float* previous, const float* r, const float*
   }
 }
 
+#define ROWS 96 /* rows whose panel stays in the first cache while all columns of the other factor meet it */
+
+/* Some rows of [rows, width], times those of another array if there is one, in the order in which products read a left factor: STREAMS columns at once.
+ * Row by row, because that is how they lie in memory.
+ */
+static void arrange_left(const float* rows, const float* times, int64_t count, int64_t width, float* to) {
+  typedef float columns __attribute__((vector_size(4 * STREAMS)));
+  for (int64_t k = 0; k < count; ++k)
+    for (int64_t start = 0; start < width; start += STREAMS) {
+      columns some, others;
+      memcpy(&some, rows + k * width + start, sizeof some);
+      if (times != NULL) {
+        memcpy(&others, times + k * width + start, sizeof others);
+        some *= others;
+      }
+      memcpy(to + start * count + k * STREAMS, &some, sizeof some);
+    }
+}
+
+static void arrange_right(const float* rows, int64_t count, int64_t size, float* to) {
+  for (int64_t start = 0; start < size; start += WIDE * LANES) {
+    const int64_t columns = size - start < WIDE * LANES ? size - start : WIDE * LANES;
+    for (int64_t k = 0; k < count; ++k, to += columns) memcpy(to, rows + k * size + start, columns * sizeof(float));
+  }
+}
+
+/* sums += left^T right of some rows, both arranged. Panel by panel, so that one stays in the first cache. */
+static void add_outer(const float* left, const float* right, float* sums, int64_t count, int64_t width, int64_t size) {
+  for (int64_t start = 0; start < size; start += WIDE * LANES) {
+    const int64_t columns = size - start < WIDE * LANES ? size - start : WIDE * LANES;
+    for (int64_t column = 0; column < width; column += STREAMS) {
+      factor tile = {left + column * count, 1, STREAMS};
+      float* to = sums + column * size + start;
+      switch (columns / LANES) {
+#if WIDE == 4
+        case 4: add_block(STREAMS, 4, tile, right, count, to, size); break;
+        case 3: add_block(STREAMS, 3, tile, right, count, to, size); break;
+#endif
+        case 2: add_block(STREAMS, 2, tile, right, count, to, size); break;
+        case 1: add_block(STREAMS, 1, tile, right, count, to, size); break;
+      }
+    }
+    right += count * columns;
+  }
+}
+
+/* Sums over all rows: of the outer products of features and of previous states with what is asked of each gate, and of that itself. */
+static void sum_gradients(const float* features, const float* previous, const float* r, const float* const deltas[3], float* d_W, float* d_U, float* d_b,
+                          float* space, int64_t rows, int64_t width, int64_t size) {
+  float *read = space, *remembered = read + ROWS * width, *gated = remembered + ROWS * size, *right = gated + ROWS * size;
+  memset(d_W, 0, 3 * width * size * sizeof(float));
+  memset(d_U, 0, 3 * size * size * sizeof(float));
+  memset(d_b, 0, 3 * size * sizeof(float));
+  for (int64_t first = 0; first < rows; first += ROWS) {
+    const int64_t count = rows - first < ROWS ? rows - first : ROWS;
+    arrange_left(features + first * width, NULL, count, width, read);
+    arrange_left(previous + first * size, NULL, count, size, remembered);
+    arrange_left(previous + first * size, r + first * size, count, size, gated);
+    for (int gate = 0; gate < 3; ++gate) {
+      const float* delta = deltas[gate] + first * size;
+      arrange_right(delta, count, size, right);
+      add_outer(read, right, d_W + gate * width * size, count, width, size);
+      add_outer(gate == 2 ? gated : remembered, right, d_U + gate * size * size, count, size, size);
+      for (int64_t k = 0; k < count; ++k)
+        for (int64_t i = 0; i < size; ++i) d_b[gate * size + i] += delta[k * size + i];
+    }
+  }
+}
+
 /* What XLA asks of a function before it calls it. */
 static int is_question(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start == NULL || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
@@ -206,11 +300,11 @@ static void* argument(XLA_FFI_CallFrame* frame, int number) { return ((XLA_FFI_B
 
 static void* result(XLA_FFI_CallFrame* frame, int number) { return ((XLA_FFI_Buffer*)frame->rets.rets[number])->data; }
 
-/* Three matrices in order and two more arrays of a step behind them; NULL if there is no memory. */
+/* Three matrices in order and room for a step behind them; NULL if there is no memory. */
 static float* workspace(const float* matrices, int64_t streams, int64_t size, int64_t down, int64_t right) {
   const int64_t matrix = size * size;
   /* Aligned, because vectors that straddle two lines of the cache take twice as long. */
-  float* space = aligned_alloc(64, ((3 * matrix + 2 * streams * size) * sizeof(float) + 63) / 64 * 64);
+  float* space = aligned_alloc(64, ((3 * matrix + streams * size) * sizeof(float) + 63) / 64 * 64);
   if (space != NULL)
     for (int gate = 0; gate < 3; ++gate) arrange(matrices + gate * matrix, size, down, right, space + gate * matrix);
   return space;
@@ -219,7 +313,7 @@ static float* workspace(const float* matrices, int64_t streams, int64_t size, in
 static const char* const NO_MEMORY = "costate: no memory for the matrices of a gated recurrent unit";
 static const char* const WRONG_WIDTH = "costate: the loops of a gated recurrent unit need a hidden size that is a multiple of the vectors'";
 
-/* (three drives, matrices, first state, is_first) -> (hiddens, r, z, n) */
+/* (three drives, matrices, first state, is_first) -> (hiddens, states before each step, r, z, n) */
 XLA_FFI_Error* costate_gru_read(XLA_FFI_CallFrame* frame) {
   if (is_question(frame)) return NULL;
   const int64_t* dims = ((XLA_FFI_Buffer*)frame->args.args[0])->dims;
@@ -228,10 +322,8 @@ XLA_FFI_Error* costate_gru_read(XLA_FFI_CallFrame* frame) {
   const float* drives[3] = {argument(frame, 0), argument(frame, 1), argument(frame, 2)};
   float* space = workspace(argument(frame, 3), streams, size, size, 1);
   if (space == NULL) return refuse(frame, NO_MEMORY, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
-  float* h = space + 3 * size * size;
-  memcpy(h, argument(frame, 4), streams * size * sizeof(float));
-  read_sequence(drives, space, argument(frame, 5), h, h + streams * size, result(frame, 0), result(frame, 1), result(frame, 2), result(frame, 3), steps,
-                streams, size);
+  read_sequence(drives, space, argument(frame, 5), argument(frame, 4), space + 3 * size * size, result(frame, 0), result(frame, 1), result(frame, 2),
+                result(frame, 3), result(frame, 4), steps, streams, size);
   free(space);
   return NULL;
 }
@@ -248,6 +340,21 @@ XLA_FFI_Error* costate_gru_retrace(XLA_FFI_CallFrame* frame) {
   memset(delta, 0, streams * size * sizeof(float));
   retrace_sequence(argument(frame, 0), argument(frame, 1), argument(frame, 2), argument(frame, 3), argument(frame, 4), space, argument(frame, 6), delta,
                    space + 3 * size * size, result(frame, 0), result(frame, 1), result(frame, 2), steps, streams, size);
+  free(space);
+  return NULL;
+}
+
+/* (features, previous states, r, d_r, d_z, d_n) -> (d_W, d_U, d_b), summed over steps and streams */
+XLA_FFI_Error* costate_gru_gradients(XLA_FFI_CallFrame* frame) {
+  if (is_question(frame)) return NULL;
+  const int64_t *read = ((XLA_FFI_Buffer*)frame->args.args[0])->dims, *remembered = ((XLA_FFI_Buffer*)frame->args.args[1])->dims;
+  const int64_t rows = read[0] * read[1], width = read[2], size = remembered[2];
+  if (size % LANES != 0 || width % STREAMS != 0) return refuse(frame, WRONG_WIDTH, XLA_FFI_Error_Code_INVALID_ARGUMENT);
+  const float* deltas[3] = {argument(frame, 3), argument(frame, 4), argument(frame, 5)};
+  float* space = aligned_alloc(64, (ROWS * (width + 3 * size) * sizeof(float) + 63) / 64 * 64);
+  if (space == NULL) return refuse(frame, NO_MEMORY, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+  sum_gradients(argument(frame, 0), argument(frame, 1), argument(frame, 2), deltas, result(frame, 0), result(frame, 1), result(frame, 2), space, rows, width,
+                size);
   free(space);
   return NULL;
 }

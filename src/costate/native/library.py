@@ -21,7 +21,7 @@ import jax
 SWITCH = "COSTATE_NATIVE"
 """Environment variable: 0 leaves everything to XLA."""
 SOURCE = pathlib.Path(__file__).with_name("gru.c")
-FUNCTIONS = ("costate_gru_read", "costate_gru_retrace")
+FUNCTIONS = ("costate_gru_read", "costate_gru_retrace", "costate_gru_gradients")
 # For this processor, and with no licence to change the order of sums.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC")
 PATIENCE = 60.0
