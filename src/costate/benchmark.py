@@ -27,6 +27,7 @@ from costate.config import PresetName, RunConfig, preset
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
 from costate.flops import flops_per_env_step
+from costate.native.library import state as native_state
 from costate.programs import Programs, compile_programs, fresh_states, learner_layout, program_name, start_episodes
 from costate.startup import forget_uncacheable, prepare_jax
 
@@ -63,6 +64,8 @@ class Benchmark:
     """From the start of a process that trains one seed to its first iteration, with an empty compilation cache; None if not measured."""
     warm_start_seconds: float | None
     """The same with the cache of a run before."""
+    loops: str
+    """What runs the loops over time of a gated recurrent unit, and why."""
 
     @property
     def fraction(self) -> float:
@@ -111,6 +114,7 @@ def run_benchmark(
         peak_memory_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         cold_start_seconds=cold,
         warm_start_seconds=warm,
+        loops=str(native_state()),
     )
 
 
@@ -199,6 +203,7 @@ def table(result: Benchmark) -> str:
         ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} device{'s' if result.devices > 1 else ''}"),
         ("", f"{result.updates:,.1f} updates/s", ""),
         ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
+        ("loops of a GRU", *result.loops.split(" (", 1)),
         ("compiled in", f"{result.compile_seconds:.1f} s", "in this process"),
         ("peak memory", f"{result.peak_memory_gb:.2f} GB", "resident"),
     ]

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+from costate.native.library import state as native_state
+
 PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", "safetensors")
 
 # Settings of JAX that change what a program computes.
@@ -23,7 +25,8 @@ def describe_machine() -> dict[str, Any]:
         "cpu_features": _cpu_field("flags").split(),
         "cores": os.cpu_count(),
         "devices": [str(device) for device in jax.devices()],
-        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
+        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": str(native_state())}
+        | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
     }
 
 

@@ -193,7 +193,7 @@ def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Tape]) -> tupl
 
 def _gradients(features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
     """Of the weights and biases, each in one large product after the loop; as :func:`_loop`."""
-    if not (gru_loops.serves(previous.shape[-1], previous.dtype) and gru_loops.serves(features.shape[-1], features.dtype)):
+    if not gru_loops.sums(features, previous):
         return _gradients_by_products(features, previous, r, *deltas)
     looped: Weights = jax.lax.platform_dependent(features, previous, r, *deltas, cpu=gru_loops.gradients, default=_gradients_by_products)
     return looped

@@ -8,11 +8,20 @@ from costate.native.library import state
 
 # Widths that every processor's vectors divide.
 MULTIPLE = 16
+# Rows from which on gradients of the weights are summed here. The long sequences of on-policy learning are split over devices, each with a core of
+# its own; the short ones of off-policy learning are not, and there XLA spreads such products over cores that would otherwise wait.
+LONG = 2000
 
 
 def serves(size: int, dtype: jnp.dtype) -> bool:
     """Whether there is a loop for hidden states of this width and type."""
     return dtype == jnp.float32 and size % MULTIPLE == 0 and state().available
+
+
+def sums(features: Float[Array, "T B F"], previous: Float[Array, "T B H"]) -> bool:
+    """Whether gradients of the weights are better summed here."""
+    steps, streams, width = features.shape
+    return steps * streams >= LONG and width % MULTIPLE == 0 and serves(previous.shape[-1], previous.dtype)
 
 
 def read(

@@ -33,7 +33,10 @@ class Native:
 
     available: bool
     why: str
-    """What it was made with, or why it was not."""
+    """What was made and by which compiler, or why it was not."""
+
+    def __str__(self) -> str:
+        return f"{'in C' if self.available else 'by XLA'} ({self.why})"
 
 
 @functools.cache
@@ -44,11 +47,18 @@ def state() -> Native:
     compiler = find_compiler()
     if compiler is None:
         return Native(False, "no C compiler was found (cc, gcc or clang, or the one that CC names)")
+    name = pathlib.Path(compiler[0]).name
     try:
-        _load(_built(compiler))
+        library = _built(compiler)
+        try:
+            _load(library)
+        except OSError:
+            # A file that something else has damaged.
+            library.unlink(missing_ok=True)
+            _load(_built(compiler))
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        return Native(False, f"{compiler[0]} could not make it: {_explain(error)}")
-    return Native(True, f"made by {compiler[0]}")
+        return Native(False, f"{name} could not make it: {_explain(error)}")
+    return Native(True, f"{library.name}, made by {name}")
 
 
 def find_compiler() -> tuple[str, ...] | None:
