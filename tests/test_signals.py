@@ -420,8 +420,8 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
     process = start("struck")
     steps = []
     while process.poll() is None and kills < WORKERS:
-        # From before they have read their own program to the end of training.
-        time.sleep(chance.uniform(0.5, 12.0))
+        # From before they have read their own program to the end of training, and sooner again than they would all be done on a fast machine.
+        time.sleep(chance.uniform(0.5, 6.0))
         victims = workers_of(process)
         if victims:
             steps.append(max(standing(tmp_path / "struck", spec, planned).env_steps for planned in spec.runs))
@@ -431,5 +431,5 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
     assert process.returncode == 0, output
     assert [standing(tmp_path / "struck", spec, planned).status for planned in spec.runs] == [Status.FINISHED] * len(spec.runs)
     assert results(tmp_path / "struck", spec) == results(tmp_path / "undisturbed", spec)
-    assert kills > 0
+    assert kills > WORKERS // 2
     count(f"{kills} workers of a sweep killed (its runs stood at up to {steps} steps): the same metrics and evaluations")

@@ -203,7 +203,7 @@ def table(result: Benchmark) -> str:
         ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} device{'s' if result.devices > 1 else ''}"),
         ("", f"{result.updates:,.1f} updates/s", ""),
         ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
-        ("loops of a GRU", *result.loops.split(" (", 1)),
+        ("loops of a GRU", *result.loops.removesuffix(")").split(" (", 1)),
         ("compiled in", f"{result.compile_seconds:.1f} s", "in this process"),
         ("peak memory", f"{result.peak_memory_gb:.2f} GB", "resident"),
     ]
