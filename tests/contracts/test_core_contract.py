@@ -56,6 +56,15 @@ def test_unroll_equals_stepping_one_stream_at_a_time(name):
         np.testing.assert_allclose(memory.final[b], s, atol=4e-6)
 
 
+def test_taken_apart_it_steps_the_same(name):
+    core = build(name)
+    features, state, is_first = sequence(core)
+    apart = jax.jit(lambda core, *row: cores.step_batch(core.apart(), *row))
+    # float32 sums in another order.
+    np.testing.assert_allclose(apart(core, features[0], state, is_first[0]), step_batch(core, features[0], state, is_first[0]), atol=1e-6)
+    assert (core.apart().hidden_size, core.apart().state_size) == (core.hidden_size, core.state_size)
+
+
 def test_unroll_equals_the_plain_scan_in_value_and_gradient(name):
     with jax.enable_x64(True):
         core = double(build(name))

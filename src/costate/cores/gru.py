@@ -25,7 +25,7 @@ from costate.native import gru_loops
 
 # Order of the three gates along the first axis of the weights.
 RESET, UPDATE, CANDIDATE = 0, 1, 2
-Matrices = Float[Array, "3 F H"] | tuple[Float[Array, "F H"], ...]
+Matrices = Float[Array, "3 _ H"] | tuple[Float[Array, "_ H"], ...]
 """One for each gate, in one array or each in its own."""
 
 
