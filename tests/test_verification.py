@@ -13,10 +13,10 @@ from costate import cli, training
 from costate._errors import ConfigError, RunDirectoryError
 from costate.checkpoint import Checkpoint, folders, save
 from costate.config import RunConfig, to_json
-from costate.machine import describe_machine
+from costate.machine import describe_machine, machine_changes
 from costate.run_directory import Run, create_run
 from costate.training import train, train_together
-from costate.verification import Difference, Verification, compare, machine_changes, verify
+from costate.verification import Difference, Verification, compare, verify
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +117,5 @@ def test_another_machine_is_told_by_what_decides_about_arithmetic() -> None:
     first, second = machine_changes(then, now)
     assert first == f"jax was 0.1 and is {now['versions']['jax']}"
     assert second.startswith("the processor lacks quantum and has ")
+    # A record that something has damaged is another machine, and no reason to stop.
+    assert machine_changes({"cpu_features": 3, "arithmetic": [], "devices": {}, "versions": "none"}, now)

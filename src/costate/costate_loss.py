@@ -62,7 +62,7 @@ def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Arr
     """
     length = jnp.sqrt(jnp.square(left).sum(-1) + EPSILON) * jnp.sqrt(jnp.square(right).sum(-1) + EPSILON)
     # A product with ones: XLA's CPU backend takes ten times as long to reduce a product of two arrays as to reduce one.
-    return (left * right) @ jnp.ones(left.shape[-1], left.dtype) / length
+    return jnp.matmul(left * right, jnp.ones(left.shape[-1], left.dtype), precision="highest") / length
 
 
 def costate_distance(hidden: Float[Array, "*S H"], target: Float[Array, "*S H"]) -> Float[Array, "*S"]:

@@ -15,6 +15,9 @@ PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", 
 # Settings of JAX that change what a program computes.
 DECIDE_ARITHMETIC = ("jax_enable_x64", "jax_default_matmul_precision", "jax_disable_most_optimizations", "jax_threefry_partitionable")
 
+# Parts of the description that decide about the last bits of a run's numbers.
+DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
+
 
 def describe_machine() -> dict[str, Any]:
     return {
@@ -24,10 +27,33 @@ def describe_machine() -> dict[str, Any]:
         "processor": _cpu_field("model name"),
         "cpu_features": _cpu_field("flags").split(),
         "cores": os.cpu_count(),
+        "native": str(native_state()),
         "devices": [str(device) for device in jax.devices()],
-        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": str(native_state())}
+        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": native_state().library or "by XLA"}
         | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
     }
+
+
+def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
+    """What of the things that decide about arithmetic is another than it was."""
+    changes = []
+    for name in DECISIVE:
+        before, after = noted.get(name), now.get(name)
+        if before is None or before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            changes += [
+                f"{key} was {before.get(key)} and is {after.get(key)}"
+                for key in sorted(before.keys() | after.keys())
+                if before.get(key) != after.get(key)
+            ]
+        elif name == "cpu_features" and isinstance(before, list):
+            had, has = set(map(str, before)), set(after or ())
+            gone, new = sorted(had - has), sorted(has - had)
+            changes.append(f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run")
+        else:
+            changes.append(f"{name} was {before} and is {after}")
+    return tuple(changes)
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ from costate.envs.factory import make_env
 from costate.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.interrupts import StopRequest, stop_requests
 from costate.iteration import AbstractIteration, compile_iteration
-from costate.machine import available_memory, describe_machine
+from costate.machine import available_memory, describe_machine, machine_changes
 from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.programs import fresh_states, learner_layout, start_episodes
 from costate.run_directory import Run, check_free, create_run, held, open_run
@@ -122,6 +122,8 @@ def resume_together(
     _check_same_but_seed([run.config for run in runs])
     layout = _layout_as_before(runs, devices, reporter.say)
     check_memory(runs[0].config, layout, len(runs))
+    for change in machine_changes(runs[0].read_machine(), describe_machine()):
+        reporter.say(f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run")
     group = Group(runs, layout, wandb)
     with held(*(run.path for run in runs)):
         return _until_sound(group, lambda: _continue(group, reporter), reporter)

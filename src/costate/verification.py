@@ -12,14 +12,12 @@ from costate._errors import ConfigError, RunDirectoryError
 from costate._progress import Tell, nobody
 from costate.checkpoint import readable_records
 from costate.console import AbstractReporter, Progression
-from costate.machine import describe_machine
+from costate.machine import describe_machine, machine_changes
 from costate.run_directory import Run
 from costate.training import train_together
 
 # Clocks are the only numbers that differ between two runs of the same thing.
 CLOCKS = ("time/", "training/sps")
-# What decides about arithmetic, of what a run notes about its machine.
-DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
 
 
 class Difference(NamedTuple):
@@ -136,24 +134,3 @@ def compare(logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -
             if left != right and not both_missing:
                 differences.append(Difference(int(row["iteration"]), name, left, right))
     return numbers, tuple(differences)
-
-
-def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """What of the things that decide about arithmetic is another than it was."""
-    changes = []
-    for name in DECISIVE:
-        before, after = noted.get(name), now.get(name)
-        if before is None or before == after:
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
-            changes += [
-                f"{key} was {before.get(key)} and is {after.get(key)}"
-                for key in sorted(before.keys() | after.keys())
-                if before.get(key) != after.get(key)
-            ]
-        elif name == "cpu_features":
-            gone, new = sorted(set(before) - set(after or ())), sorted(set(after or ()) - set(before))
-            changes.append(f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run")
-        else:
-            changes.append(f"{name} was {before} and is {after}")
-    return tuple(changes)

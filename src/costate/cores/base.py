@@ -182,4 +182,4 @@ def sum_of_outer_products(left: Float[Array, "T B K"], right: Float[Array, "T B 
 def sum_of_rows(sequence: Float[Array, "T B K"]) -> Float[Array, " K"]:
     """Σ over time and streams, the gradient of a bias; as a product, which XLA's CPU backend sums faster than a reduction."""
     rows = as_rows(sequence)
-    return jnp.ones(rows.shape[0], rows.dtype) @ rows
+    return jnp.matmul(jnp.ones(rows.shape[0], rows.dtype), rows, precision="highest")

@@ -1,6 +1,7 @@
 """Gated recurrent units, in the form of the paper's GRU equation and in the form most libraries ship."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -133,10 +134,17 @@ def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Ar
 
 def _loop(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
     """h after and before every step, r, z and n: in C on a CPU that has it, by a scan otherwise."""
-    if not gru_loops.serves(hidden.shape[-1], hidden.dtype):
+    if not gru_loops.serves(is_first, *drives, U, hidden):
         return _scan(drives, U, hidden, is_first)
-    looped: tuple[Array, Array, Array, Array, Array] = jax.lax.platform_dependent(drives, U, hidden, is_first, cpu=gru_loops.read, default=_scan)
+    looped: tuple[Array, Array, Array, Array, Array] = _chosen(gru_loops.read, _scan)(drives, U, hidden, is_first)
     return looped
+
+
+def _chosen(in_c: Callable[..., Any], by_xla: Callable[..., Any]) -> Callable[..., Any]:
+    """What is in C on a CPU, and by XLA elsewhere. Derivatives of it, which only second derivatives of a loss ask for, are those of XLA's."""
+    choose = jax.custom_jvp(lambda *arguments: jax.lax.platform_dependent(*arguments, cpu=in_c, default=by_xla))
+    choose.defjvp(lambda primals, tangents: jax.jvp(by_xla, primals, tangents))
+    return choose
 
 
 def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
@@ -158,9 +166,9 @@ def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Arra
 
 def _reverse_loop(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
     """δ of the three gates before their non-linearities, and of the first state; as :func:`_loop`."""
-    if not gru_loops.serves(previous.shape[-1], previous.dtype):
+    if not gru_loops.serves(is_first, previous, *gates, cotangents, U):
         return _reverse_scan(previous, gates, cotangents, U, is_first)
-    looped: tuple[Gates, Array] = jax.lax.platform_dependent(previous, gates, cotangents, U, is_first, cpu=gru_loops.retrace, default=_reverse_scan)
+    looped: tuple[Gates, Array] = _chosen(gru_loops.retrace, _reverse_scan)(previous, gates, cotangents, U, is_first)
     return looped
 
 
@@ -186,17 +194,17 @@ def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Tape]) -> tupl
     (W, U, _), features, is_first, previous, r, z, n = tape
     deltas, d_hidden = _reverse_loop(previous, (r, z, n), cotangents[0], U, is_first)
     d_r, d_z, d_n = deltas
-    d_weights = _gradients(features, previous, r, *deltas)
+    d_weights = _gradients(is_first, features, previous, r, *deltas)
     d_features = as_rows(d_r) @ W[RESET].T + as_rows(d_z) @ W[UPDATE].T + as_rows(d_n) @ W[CANDIDATE].T
     return d_weights, d_features.reshape(features.shape), d_hidden, None
 
 
-def _gradients(features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
-    """Of the weights and biases, each in one large product after the loop; as :func:`_loop`."""
-    if not gru_loops.sums(features, previous):
+def _gradients(is_first: Array, features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
+    """Of the weights and biases, each in one large product after the loop; as :func:`_loop`, if there are enough rows."""
+    if not gru_loops.sums(is_first, features, previous, r, *deltas):
         return _gradients_by_products(features, previous, r, *deltas)
-    looped: Weights = jax.lax.platform_dependent(features, previous, r, *deltas, cpu=gru_loops.gradients, default=_gradients_by_products)
-    return looped
+    summed: Weights = _chosen(gru_loops.gradients, _gradients_by_products)(features, previous, r, *deltas)
+    return summed
 
 
 def _gradients_by_products(features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:

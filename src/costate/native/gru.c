@@ -36,6 +36,7 @@
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t integers __attribute__((vector_size(4 * LANES)));
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 
 INLINE vector load(const float* from) {
   vector v;
@@ -55,7 +56,7 @@ INLINE vector choose(integers mask, vector yes, vector no) { return (vector)(((i
  */
 INLINE vector exp_minus_1(vector x) {
   const vector round = all(12582912.0f); /* 1.5 * 2^23: what is added to it loses its fraction */
-  vector n = (x * 1.44269504f + round) - round;
+  vector shifted = x * 1.44269504f + round, n = shifted - round;
   vector r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f; /* log(2) in two parts, the first short enough for a product without rounding */
   vector p = all(1.0f / 40320.0f);
@@ -66,7 +67,7 @@ INLINE vector exp_minus_1(vector x) {
   p = p * r + 1.0f / 6.0f;
   p = p * r + 0.5f;
   p = p * r * r + r;
-  vector power = (vector)((__builtin_convertvector(n, integers) + 127) << 23);
+  vector power = (vector)(((bits)shifted - (bits)round + 127) << 23); /* 2^n: n is what the last bits of the sum say */
   return p * power + (power - 1.0f);
 }
 

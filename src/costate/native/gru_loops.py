@@ -13,15 +13,15 @@ MULTIPLE = 16
 LONG = 2000
 
 
-def serves(size: int, dtype: jnp.dtype) -> bool:
-    """Whether there is a loop for hidden states of this width and type."""
-    return dtype == jnp.float32 and size % MULTIPLE == 0 and state().available
+def serves(is_first: Array, *arrays: Array) -> bool:
+    """Whether there is a loop for sequences of these types and widths. C takes every number for a float32, whatever it is."""
+    types = is_first.dtype == jnp.bool_ and all(array.dtype == jnp.float32 for array in arrays)
+    return types and all(array.shape[-1] % MULTIPLE == 0 for array in arrays) and state().available
 
 
-def sums(features: Float[Array, "T B F"], previous: Float[Array, "T B H"]) -> bool:
+def sums(is_first: Array, *arrays: Array) -> bool:
     """Whether gradients of the weights are better summed here."""
-    steps, streams, width = features.shape
-    return steps * streams >= LONG and width % MULTIPLE == 0 and serves(previous.shape[-1], previous.dtype)
+    return is_first.size >= LONG and serves(is_first, *arrays)
 
 
 def read(
