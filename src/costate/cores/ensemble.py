@@ -34,6 +34,9 @@ class EnsembleCore(AbstractFastCore):
         one: AbstractCore = jax.eval_shape(lambda members: jax.tree.map(lambda leaf: leaf[0], members), self.members)
         return one
 
+    def apart(self) -> "EnsembleCore":
+        return EnsembleCore(jax.vmap(lambda core: core.apart())(self.members), self.count)
+
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
         return self._each(lambda core, state: core.step(feature, state), state.reshape(self.count, -1)).reshape(-1)
 
