@@ -46,7 +46,8 @@ class EnsembleCore(AbstractFastCore):
 
     def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
         states = split_members(state, self.count)
-        each = jax.vmap(lambda core, state: read_sequence(core, features, state, is_first))(self.members, states)
+        # One after the other: the products of a whole sequence fill the processor by themselves, and are slower as parts of a batch of products.
+        each = jax.lax.map(lambda member: read_sequence(member[0], features, member[1], is_first), (self.members, states))
         hiddens, previous, final = (join_members(part) for part in (each.hiddens, each.previous, each.final))
         return Memory(features, hiddens, previous, final, jax.lax.stop_gradient(each))
 
@@ -55,7 +56,8 @@ class EnsembleCore(AbstractFastCore):
 
     def member_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B M F"]:
         """(∂h_i/∂ỹ)ᵀ c_i of every member by itself."""
-        return jnp.moveaxis(self._each(feature_gradients, memory.tape, split_members(cotangents, self.count)), 0, -2)
+        parts = (self.members, memory.tape, split_members(cotangents, self.count))
+        return jnp.moveaxis(jax.lax.map(lambda member: feature_gradients(*member), parts), 0, -2)
 
     def _each(self, function: Callable[..., Array], *parts: Tree) -> Array:
         """A function of every member and its part of something."""
