@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Bool, Float, Key
+from costate._types import Array, Bool, Float, Key, PyTree
 from costate.cores.base import AbstractCore, AbstractFastCore, CoreConfig, Memory, feature_gradients, read_sequence
 
 Tree = TypeVar("Tree")
@@ -46,8 +46,7 @@ class EnsembleCore(AbstractFastCore):
 
     def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
         states = split_members(state, self.count)
-        # One after the other: the products of a whole sequence fill the processor by themselves, and are slower as parts of a batch of products.
-        each = jax.lax.map(lambda member: read_sequence(member[0], features, member[1], is_first), (self.members, states))
+        each = over_members(lambda core, state: read_sequence(core, features, state, is_first), self.members, states)
         hiddens, previous, final = (join_members(part) for part in (each.hiddens, each.previous, each.final))
         return Memory(features, hiddens, previous, final, jax.lax.stop_gradient(each))
 
@@ -56,13 +55,21 @@ class EnsembleCore(AbstractFastCore):
 
     def member_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B M F"]:
         """(∂h_i/∂ỹ)ᵀ c_i of every member by itself."""
-        parts = (self.members, memory.tape, split_members(cotangents, self.count))
-        return jnp.moveaxis(jax.lax.map(lambda member: feature_gradients(*member), parts), 0, -2)
+        return jnp.moveaxis(over_members(feature_gradients, self.members, memory.tape, split_members(cotangents, self.count)), 0, -2)
 
     def _each(self, function: Callable[..., Array], *parts: Tree) -> Array:
         """A function of every member and its part of something."""
         done: Array = jax.vmap(function)(self.members, *parts)
         return done
+
+
+def over_members(function: Callable[..., Tree], *parts: PyTree) -> Tree:
+    """A function of whole sequences for every member. On a CPU one after the other: there the products of one sequence fill the processor, and are
+    slower as parts of a batch of products. Elsewhere side by side.
+    """
+    one_by_one = jax.default_backend() == "cpu"
+    done: Tree = jax.lax.map(lambda own: function(*own), parts) if one_by_one else jax.vmap(function)(*parts)
+    return done
 
 
 def split_members(joined: Float[Array, "*N K"], count: int) -> Float[Array, "M *N L"]:
