@@ -155,6 +155,19 @@ def test_a_finished_run_can_be_resumed_without_effect(copy):
     assert numbers(copy) == before
 
 
+def test_a_run_that_goes_on_elsewhere_says_what_changed(copy):
+    """A finished one too: the warning comes before anything is done."""
+    reporter = Breaker()
+    resume(copy.path, reporter=reporter)
+    assert not [text for text in reporter.said if text.startswith("warning")]
+    card = json.loads((copy.path / "machine.json").read_text())
+    card["arithmetic"]["loops over time"] = "gru-of-another-machine"
+    (copy.path / "machine.json").write_text(json.dumps(card))
+    resume(copy.path, reporter=reporter)
+    (warning,) = [text for text in reporter.said if text.startswith("warning")]
+    assert warning.startswith("warning: since this run began, loops over time was gru-of-another-machine and is ")
+
+
 def test_a_config_that_was_edited_is_noticed(copy):
     file = copy.path / "config.json"
     file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
