@@ -6,10 +6,22 @@ import json
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import PRESETS, RunConfig, config_hash, differing_fields, from_json, preset, to_json, variant_name, with_overrides
+from costate.config import (
+    OFF_POLICY_ROLLOUT,
+    PRESETS,
+    RunConfig,
+    config_hash,
+    differing_fields,
+    from_json,
+    preset,
+    to_json,
+    variant_name,
+    with_overrides,
+)
 from costate.cores.ctrnn import CTRNNConfig
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
 
 
@@ -116,6 +128,10 @@ def test_differing_fields_names_them_with_both_values():
         ({"seed": -1}, "seed is -1"),
         ({"checkpoint_every": 0}, "checkpoint_every is 0"),
         ({"rollout": RolloutConfig(environments=30)}, "28 or 32 environments"),
+        (
+            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
+            "initial_deviation is 0.5, but soft actor-critic .* no effect",
+        ),
     ],
 )
 def test_impossible_runs_are_refused(settings, message):

@@ -15,7 +15,7 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy, unroll_policy
-from costate.ppo import initial_state, make_optimiser, update
+from costate.ppo import bootstrap_key, initial_state, make_optimiser, steered, update
 from costate.ppo_batch import Batch, make_batch, take_minibatch
 from costate.ppo_config import PPOConfig, check_divisible
 from costate.ppo_losses import clipped_value_loss, surrogate_loss, total_loss
@@ -207,6 +207,23 @@ def test_value_loss_takes_the_worse_of_free_and_clipped(value, old, target, expe
     np.testing.assert_allclose(result, [[expected]], rtol=1e-6)
 
 
+def test_a_plain_value_loss_is_half_the_mean_square_however_far_values_move():
+    policy, _, _, _ = experience()
+    batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(8))
+    # As if values had been far from what they are now when the data was collected, so that clipping holds them back.
+    batch = dataclasses.replace(batch, rows=dataclasses.replace(batch.rows, value=batch.rows.value + 5.0))
+    value = np.asarray(unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).value, float)
+    expected = (0.5 * np.square(value - np.asarray(batch.rows.value_target, float)) * np.asarray(batch.rows.weight, float)).sum()
+    (_, plain), free = loss_and_gradient(policy, batch, PPOConfig(value_loss="plain"))
+    (_, clipped), held = loss_and_gradient(policy, batch, PPOConfig())
+    np.testing.assert_allclose(plain["losses/value"], expected, rtol=1e-5)
+    assert float(clipped["losses/value"]) > 1.5 * expected
+    # d/db ½ (V − R)² = V − R, for the bias b of a linear critic.
+    slope = (0.5 * (value - np.asarray(batch.rows.value_target, float)) * np.asarray(batch.rows.weight, float)).sum()
+    np.testing.assert_allclose(free.critic.bias, slope, rtol=1e-4, atol=1e-6)
+    assert abs(float(held.critic.bias) - slope) > 1e-3
+
+
 def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state():
     _, _, trajectory, _ = experience()
     whole, pieces = jax.device_get((batch_of(PPOConfig()), batch_of(PPOConfig(bptt_length=5))))
@@ -253,6 +270,34 @@ def test_constant_learning_rate_is_an_option():
         np.testing.assert_allclose(updates, [-0.1], rtol=1e-3)
 
 
+def test_a_step_size_is_steered_by_how_far_the_policy_moved():
+    """Target 0.02: below 0.01 faster by half, above 0.04 slower by a third, between them as it is; never ten times faster or slower than at first."""
+    paces = [float(steered(jnp.float32(1.0), jnp.float32(divergence), 0.02)) for divergence in (0.0099, 0.0101, 0.0399, 0.0401)]
+    np.testing.assert_allclose(paces, [1.5, 1.0, 1.0, 1.0 / 1.5], rtol=1e-6)
+    np.testing.assert_allclose([steered(jnp.float32(9.0), jnp.float32(0.0), 0.02), steered(jnp.float32(0.11), jnp.float32(1.0), 0.02)], [10.0, 0.1])
+
+
+def test_a_pace_lengthens_the_step_and_follows_from_the_divergence():
+    policy, stats, trajectory, final_value = experience()
+    config = dataclasses.replace(ONE_STEP, learning_rate_decay="adaptive")
+    adapt = jax.jit(functools.partial(update, config, ROLLOUT, 3))
+    state = dataclasses.replace(initial(config, policy), observation_stats=stats)
+    once, metrics = adapt(state, cut_at(trajectory), final_value)
+    twice, faster = adapt(dataclasses.replace(state, pace=jnp.float32(2.0)), cut_at(trajectory), final_value)
+
+    def lengths(after):
+        return [np.asarray(a, float) - np.asarray(b, float) for a, b in zip(*map(jax.tree.leaves, (after.policy, policy)), strict=True)]
+
+    for short, long in zip(lengths(once), lengths(twice), strict=True):
+        # Weights of about 1 are known to 1e-7, and a step is 2.5e-4.
+        np.testing.assert_allclose(long, 2.0 * short, rtol=1e-2, atol=1e-6)
+    np.testing.assert_allclose([metrics["training/learning_rate"], faster["training/learning_rate"]], [2.5e-4, 5e-4], rtol=1e-6)
+    # One step from where the data was collected: no divergence has been seen yet, so the next is faster.
+    assert float(metrics["losses/approx_kl"]) < 1e-6
+    assert float(once.pace) == 1.5
+    assert float(twice.pace) == 3.0
+
+
 def test_update_merges_both_statistics_and_counts_iterations():
     policy, _, trajectory, final_value = experience()
     state = initial(ONE_STEP, policy)
@@ -277,6 +322,14 @@ def test_every_key_of_every_iteration_is_used_once():
         seen += [tuple(np.asarray(jax.random.key_data(k)).tolist()) for k in keys]
         key = keys.following
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_critics_shares_are_drawn_by_another_key_than_the_shuffles(epochs):
+    """In JAX the i-th key of a split is the key with i folded in."""
+    key = jax.random.key(7)
+    data = [jax.random.key_data(k).tolist() for k in (*jax.random.split(key, epochs), bootstrap_key(PPOConfig(epochs=epochs), key))]
+    assert len({tuple(each) for each in data}) == epochs + 1
 
 
 def test_reported_gradient_norm_is_that_before_clipping():
@@ -311,6 +364,8 @@ def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, m
         {"terminal_coef": -0.1},
         {"learning_rate": 0.0},
         {"bptt_length": 0},
+        {"target_kl": 0.0, "learning_rate_decay": "adaptive"},
+        {"target_kl": 0.02},
         {"costate_coef": float("nan")},
         {"value_coef": float("inf")},
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from costate._errors import ConfigError
 from costate.readouts import READOUTS, Gaussian
 
 
@@ -34,6 +35,17 @@ def test_smooth_readouts_start_near_zero_control_with_unit_deviation(name):
     # Columns of length 0.01: |W h| ≤ 0.01 |h|.
     assert np.abs(control.mean).max() <= 0.01 * np.linalg.norm(hidden, axis=-1).max() + 1e-6
     np.testing.assert_array_equal(control.log_std, np.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["quadratic", "tanh"])
+def test_exploration_starts_as_wide_as_it_is_told(name):
+    readout = READOUTS[name](initial_deviation=0.4).build(jax.random.key(0), 32, 3)
+    hidden = jnp.zeros(32)
+    np.testing.assert_allclose(readout.distribution(hidden, hidden).sample(jnp.array([1.0, -2.0, 0.0])), [0.4, -0.8, 0.0], rtol=1e-6)
+    assert float(readout.exploration()["training/action_std"]) == pytest.approx(0.4)
+    for width in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=r"initial_deviation is .* a positive number"):
+            READOUTS[name](initial_deviation=width)
 
 
 def test_quadratic_is_linear_and_tanh_is_its_hyperbolic_tangent():

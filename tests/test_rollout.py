@@ -12,7 +12,7 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy
-from costate.rollout import RolloutConfig, begin, collect
+from costate.rollout import RolloutConfig, begin, collect, share_of_faults
 from costate.running_stats import empty_stats, normalise
 
 
@@ -21,13 +21,13 @@ def fresh_policy(seed):
     return build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
 
 
-def rollout(world, length, batch=3, seed=0, dropout=None, **config):
+def rollout(world, length, batch=3, seed=0, dropout=None, faults=None, **config):
     env = AnalyticEnv(world, batch)
     env = env if dropout is None else SensorEnv(env, SensorConfig(dropout))
     policy = fresh_policy(seed)
     config = RolloutConfig(environments=batch, rollout_length=length, **config)
     start = begin(env, policy, jax.random.key(1))
-    run = jax.jit(functools.partial(collect, env, config, 0.9))
+    run = jax.jit(functools.partial(collect, env, config, 0.9, faults=faults))
     return policy, *run(policy, empty_stats((1,)), start, jax.random.key(2))
 
 
@@ -88,6 +88,28 @@ def test_blackout_of_nothing_and_of_everything(dropout, dark):
     assert float((trajectory.observation == 0.0).mean()) == dark
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_faults_that_set_in_strike_that_share_of_the_observations(share):
+    """Blackouts of everything, of which a share takes place: the rest is read as working sensors show it, and the noise on the action is the same."""
+    _, state, trajectory, _ = rollout(TargetAction(), 400, dropout=1.0, faults=jnp.float32(share), fault_warmup=0.5)
+    _, _, usual, _ = rollout(TargetAction(), 400, dropout=1.0)
+    # The first observation comes from the reset, before there is a share.
+    dark = np.asarray(trajectory.observation)[1:, :, 0] == 0.0
+    assert abs(dark.mean() - share) <= 4 * (share * (1 - share) / dark.size) ** 0.5
+    # Cues are never 0, and what a policy reads of the last one is what the next rollout begins with.
+    assert set(np.unique(np.asarray(trajectory.observation)[1:][~dark])) <= {-1.0, 1.0}
+    np.testing.assert_array_equal(state.timestep.complete[:, 0] == 0.0, np.zeros(3, bool))
+    # Fresh policies hardly react to what they see (their mean is below 0.01), so that the noise can be compared.
+    np.testing.assert_allclose(trajectory.action, usual.action, atol=0.05)
+
+
+def test_the_share_of_faults_grows_linearly_to_one():
+    config = RolloutConfig(fault_warmup=0.2)
+    shares = [float(share_of_faults(config, 50, jnp.int32(iteration))) for iteration in (0, 1, 5, 10, 30)]
+    np.testing.assert_allclose(shares, [0.0, 0.1, 0.5, 1.0, 1.0], rtol=1e-6)
+    assert share_of_faults(RolloutConfig(), 50, jnp.int32(0)) is None
+
+
 def test_sensor_dropout_and_action_noise_have_keys_of_their_own():
     """Blacking out the sensors must not change the noise on the action, and the two must not be correlated."""
     _, _, seen, _ = rollout(TargetAction(), 400, dropout=0.5)
@@ -108,3 +130,5 @@ def test_rollout_sizes_below_one_are_refused():
         RolloutConfig(environments=0)
     with pytest.raises(ConfigError, match="observation_clip"):
         RolloutConfig(observation_clip=-1.0)
+    with pytest.raises(ConfigError, match=r"fault_warmup is 1\.5, but it is a share"):
+        RolloutConfig(fault_warmup=1.5)

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from costate.envs.analytic import AnalyticEnv
-from costate.envs.probes import DelayedReward, EndlessReward
+from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig, explore
@@ -18,8 +18,8 @@ from costate.sac_networks import act_once, build_actor, build_critic, controls_b
 from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
 
 
-def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None):
-    """With a ``dropout`` the world is seen through failing sensors, but not by the critic."""
+def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None, faults: float | None = None):
+    """With a ``dropout`` the world is seen through failing sensors, but not by the critic; ``faults`` is their share of the observations."""
     env = AnalyticEnv(world, batch) if dropout is None else SensorEnv(AnalyticEnv(world, batch), SensorConfig(dropout))
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
@@ -33,10 +33,11 @@ def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dro
         zeros,
         zeros.astype(jnp.int32),
     )
-    exploration = explore(env, RolloutConfig(batch, steps), jax.random.key(2))
+    exploration = explore(env, RolloutConfig(batch, steps, fault_warmup=0.0 if faults is None else 0.5), jax.random.key(2))
+    share = None if faults is None else jnp.float32(faults)
     stats = empty_stats((env.observation_size,))
     warming, sighted = jnp.asarray(warming_up), dropout is not None
-    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted))
+    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted, share))
     return env, actor, stats, exploration, program(state, exploration)
 
 
@@ -54,6 +55,13 @@ def test_rows_are_those_of_a_loop_over_single_steps():
         env_state, now = env.advance(env_state, before, jax.tree.map(operator.itemgetter(t), exploration.drawn))
         np.testing.assert_allclose(rows.reward[t], now.reward, atol=1e-6)
         np.testing.assert_array_equal(rows.discount[t], now.discount)
+
+
+def test_while_faults_set_in_the_actor_reads_some_observations_as_working_sensors_show_them():
+    *_, (_, rows, _) = rolled(TargetAction(), 300, warming_up=False, dropout=1.0, faults=0.3)
+    dark = np.asarray(rows.observation)[1:, :, 0] == 0.0
+    assert abs(dark.mean() - 0.3) <= 4 * (0.3 * 0.7 / dark.size) ** 0.5
+    np.testing.assert_array_equal(np.asarray(rows.observation)[1:][~dark], np.asarray(rows.complete)[1:][~dark])
 
 
 def test_episodes_are_counted():

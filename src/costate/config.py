@@ -17,6 +17,7 @@ from costate.plain_data import CHOICES, choice, decode, encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig, check_divisible
 from costate.readouts import READOUTS
+from costate.readouts.gaussian import GaussianReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
@@ -80,6 +81,11 @@ class RunConfig:
                 fitting = " or ".join(name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle)
                 name = READOUTS.name_of(type(readout))
                 raise ConfigError(f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo.")
+            if isinstance(readout, GaussianReadoutConfig) and readout.initial_deviation != GaussianReadoutConfig.initial_deviation:
+                raise ConfigError(
+                    f"initial_deviation is {readout.initial_deviation}, but soft actor-critic learns how widely to explore, so that it would have no "
+                    f"effect. Leave it out, or use --algorithm ppo."
+                )
 
     def _check_hypotheses(self) -> None:
         ppo, policy = self.ppo, self.policy

@@ -38,8 +38,10 @@ class PPOConfig:
     """Steps through which gradients flow; longer rollouts are cut into pieces that start from stored memories. None for the whole rollout."""
     learning_rate: float = 2.5e-4
     """Adam's step size at the start."""
-    learning_rate_decay: Literal["linear", "none"] = "linear"
-    """Whether the step size falls linearly to zero over the run."""
+    learning_rate_decay: Literal["linear", "none", "adaptive"] = "linear"
+    """Whether the step size falls linearly to zero over the run, stays, or is steered so that an iteration changes the policy by target_kl."""
+    target_kl: float = 0.01
+    """Kullback-Leibler divergence between the policies before and after an iteration that an adaptive step size is steered to."""
     adam_epsilon: float = 1e-5
     """Adam's ε."""
     max_gradient_norm: float = 0.5
@@ -50,6 +52,8 @@ class PPOConfig:
     """GAE's λ."""
     clip_epsilon: float = 0.2
     """Bound of the importance ratio's and of the value's change."""
+    value_loss: Literal["clipped", "plain"] = "clipped"
+    """Whether a value may change by clip_epsilon only, as in the paper, or is free to follow its target."""
     value_coef: float = 0.5
     """Weight c₁ of the value loss."""
     entropy_coef: float = 0.01
@@ -79,10 +83,15 @@ class PPOConfig:
         for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef", "spread_bonus"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
-        for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
+        for name in ("learning_rate", "target_kl", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
             value = getattr(self, name)
             if value is not None and value <= 0.0:
                 raise ConfigError(f"{name} is {value}, but it must be positive.")
+        if self.target_kl != PPOConfig.target_kl and self.learning_rate_decay != "adaptive":
+            raise ConfigError(
+                f"target_kl is {self.target_kl}, but learning_rate_decay is {self.learning_rate_decay}, so that nothing is steered to it. Give "
+                f"--learning-rate-decay adaptive, or leave it out."
+            )
         if self.bptt_length is not None and self.bptt_length < 1:
             raise ConfigError(f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout.")
 

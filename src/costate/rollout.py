@@ -28,8 +28,12 @@ class RolloutConfig:
     """Bound of a normalised observation; None for no bound, as in the authors' code."""
     random_keys: Literal["separate", "shared"] = "separate"
     """Whether action noise and sensor dropout have keys of their own; the authors' code feeds one key to both."""
+    fault_warmup: float = 0.0
+    """Share of training in which sensor faults set in: an observation is read through them with a chance that grows linearly from 0."""
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.fault_warmup <= 1.0:
+            raise ConfigError(f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. 0 for faults from the start.")
         if self.environments < 1 or self.rollout_length < 1:
             raise ConfigError(
                 f"environments is {self.environments} and rollout_length is {self.rollout_length}, but both must be at least 1. "
@@ -124,6 +128,8 @@ class Exploration(NamedTuple):
 
     noise: Float[Array, "*T B A"]
     drawn: Drawn
+    chance: Float[Array, "*T B"] | None = None
+    """Uniform between 0 and 1, to decide whether an observation is read through the faults; None where all are."""
 
 
 def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exploration:
@@ -135,7 +141,24 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
     keys = jax.random.split(key, config.rollout_length)
     noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     noise = jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys)
-    return Exploration(noise, jax.vmap(env.draw)(env_keys))
+    # The number of a key that the split above does not give.
+    chance = jax.random.uniform(jax.random.fold_in(key, config.rollout_length), noise.shape[:2]) if config.fault_warmup > 0.0 else None
+    return Exploration(noise, jax.vmap(env.draw)(env_keys), chance)
+
+
+def share_of_faults(config: RolloutConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | None:
+    """How large a share of the observations is read through the faults in an iteration, counted from 0; None where all are from the start."""
+    return jnp.minimum(1.0, iteration / (config.fault_warmup * iterations)).astype(jnp.float32) if config.fault_warmup > 0.0 else None
+
+
+def read_in_part(timestep: TimeStep, chance: Float[Array, " B"] | None, share: Float[Array, ""] | None) -> TimeStep:
+    """A time step of which only that share of the environments is read through the faults, and the others as working sensors show them.
+
+    Blackouts with probability p thereby have the probability ``share`` × p, and every other fault is met as much less often.
+    """
+    if chance is None or share is None or timestep.complete is None:
+        return timestep
+    return dataclasses.replace(timestep, observation=jnp.where((chance < share)[:, None], timestep.observation, timestep.complete))
 
 
 def collect(
@@ -147,9 +170,10 @@ def collect(
     state: RolloutState,
     key: Key[Array, ""],
     cut: int | None = None,
+    faults: Float[Array, ""] | None = None,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
     """:func:`roll` with random numbers from ``key``."""
-    return roll(env, config, discount, cut, policy, stats, state, explore(env, config, key))
+    return roll(env, config, discount, cut, policy, stats, state, explore(env, config, key), faults)
 
 
 def roll(
@@ -161,16 +185,18 @@ def roll(
     stats: RunningStats,
     state: RolloutState,
     exploration: Exploration,
+    faults: Float[Array, ""] | None = None,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
     """T steps of every environment of one seed; returns also the value of the observation after the last of them, to bootstrap from.
 
-    Core states are kept at every ``cut``-th step; only at the first if that is None.
+    Core states are kept at every ``cut``-th step; only at the first if that is None. ``faults`` is the share of the observations that is read through
+    them, while they set in.
     """
 
     policy = for_single_steps(policy)
 
     def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
-        return _advance(env, config, discount, policy, stats, state, now)
+        return _advance(env, config, discount, policy, stats, state, now, faults)
 
     state, trajectory = jax.lax.scan(advance, state, exploration)
     trajectory = dataclasses.replace(trajectory, core_state=trajectory.core_state[:: cut or config.rollout_length])
@@ -187,12 +213,14 @@ def _advance(
     stats: RunningStats,
     state: RolloutState,
     exploration: Exploration,
+    faults: Float[Array, ""] | None,
 ) -> tuple[RolloutState, Trajectory]:
     """One row: read, act, step."""
     now = state.timestep
     decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first)
     action = decision.control.sample(exploration.noise)
     env_state, after = env.advance(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.drawn)
+    after = read_in_part(after, exploration.chance, faults)
 
     episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
     discounted_return = discount * jnp.where(now.is_first, 0.0, state.discounted_return) + after.reward

@@ -12,7 +12,7 @@ from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import step_batch
 from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
-from costate.rollout import Exploration, count_step, state_size_of
+from costate.rollout import Exploration, count_step, read_in_part, state_size_of
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
 from costate.squashed import to_bounds
@@ -60,10 +60,12 @@ def roll_sac(
     state: SACRolloutState,
     exploration: Exploration,
     with_complete: bool = False,
+    faults: Float[Array, ""] | None = None,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
     """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
 
-    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts.
+    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts. ``faults`` is the
+    share of the observations that is read through them, while they set in.
     """
 
     actor = dataclasses.replace(actor, core=actor.core.apart())
@@ -81,6 +83,7 @@ def roll_sac(
             critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
         action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
         env_state, after = env.advance(state.env_state, scale_control(env, action), now.drawn)
+        after = read_in_part(after, now.chance, faults)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
         row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
         following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)

@@ -13,7 +13,7 @@ from costate.costate_loss import targets_from_slopes
 from costate.envs.base import AbstractEnv
 from costate.insight import SquashedInsight
 from costate.replay import Replay, replay_bytes
-from costate.rollout import Exploration
+from costate.rollout import Exploration, share_of_faults
 from costate.sac import judge
 from costate.sac_learner import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
 from costate.sac_networks import RecurrentCritic, read_window, sac_inputs
@@ -59,7 +59,8 @@ class OffPolicy(AbstractAlgorithm):
         actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
         clip, sighted = self.config.rollout.observation_clip, self.config.sac.critic == "sighted"
-        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted)
+        faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
+        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted, faults)
         return state, Experience((rows, episodes), rows.is_first)
 
     def collected(self, experience: Experience) -> Collected:

@@ -15,7 +15,7 @@ from costate.policy import build_policy, unroll_policy
 from costate.ppo import TrainState, initial_state, update
 from costate.ppo_config import streams_per_minibatch
 from costate.replay import Replay
-from costate.rollout import Exploration, RolloutState, begin_seeds, roll
+from costate.rollout import Exploration, RolloutState, begin_seeds, roll, share_of_faults
 from costate.running_stats import normalise
 from costate.sharding import Shards
 
@@ -46,15 +46,16 @@ class OnPolicy(AbstractAlgorithm):
         return initial_state(self.config.ppo, policy, key_training, observation_size)
 
     def acting(self, state: TrainState) -> Any:
-        return state.policy, state.observation_stats
+        return state.policy, state.observation_stats, state.iteration
 
     def begin(self, env: AbstractEnv, states: TrainState, keys: Key[Array, " N"]) -> RolloutState:
         return begin_seeds(env, states.policy, keys)
 
     def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
         ppo = self.config.ppo
-        policy, stats = acting
-        state, trajectory, final_value = roll(env, self.config.rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration)
+        policy, stats, iteration = acting
+        faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
+        state, trajectory, final_value = roll(env, self.config.rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults)
         return state, Experience((trajectory, final_value), trajectory.is_first)
 
     def collected(self, experience: Experience) -> Collected:

@@ -1,13 +1,16 @@
 """Normal exploration around a control law, of the same width in every state (Appendix E.1)."""
 
+import dataclasses
 import math
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from costate._errors import ConfigError
 from costate._types import Array, Float
-from costate.readouts.base import AbstractDistribution, AbstractReadout, over_streams
+from costate.readouts.base import AbstractDistribution, AbstractReadout, ReadoutConfig, over_streams
+from costate.readouts.influence import Influence
 
 
 class Gaussian(AbstractDistribution):
@@ -49,3 +52,22 @@ class AbstractGaussianReadout(AbstractReadout):
 
     def exploration(self) -> dict[str, Float[Array, ""]]:
         return {"training/action_std": jnp.exp(self.log_std).mean()}
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianReadoutConfig(ReadoutConfig):
+    """What readouts with a smooth law share."""
+
+    influence: Influence = "constant"
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+    initial_deviation: float = 1.0
+    """Standard deviation σ of exploration at the start, in the actuators' units; the paper's log σ = 0 is 1."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.initial_deviation < math.inf:
+            raise ConfigError(
+                f"initial_deviation is {self.initial_deviation}, but a standard deviation is a positive number. The paper starts with 1."
+            )
+
+    def fresh_log_std(self, action_size: int) -> Float[Array, " A"]:
+        return jnp.full(action_size, math.log(self.initial_deviation), jnp.float32)

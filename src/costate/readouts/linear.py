@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 
 from costate._types import Array, Float, Key
-from costate.readouts.base import READOUTS, ReadoutConfig
-from costate.readouts.gaussian import AbstractGaussianReadout
-from costate.readouts.influence import Influence, fresh_influence, switching_function
+from costate.readouts.base import READOUTS
+from costate.readouts.gaussian import AbstractGaussianReadout, GaussianReadoutConfig
+from costate.readouts.influence import fresh_influence, switching_function
 
 
 class QuadraticReadout(AbstractGaussianReadout):
@@ -36,27 +36,21 @@ class TanhReadout(AbstractGaussianReadout):
 
 @READOUTS.register("quadratic")
 @dataclasses.dataclass(frozen=True)
-class QuadraticReadoutConfig(ReadoutConfig):
+class QuadraticReadoutConfig(GaussianReadoutConfig):
     """Linear mean, the control law of a quadratic control cost."""
-
-    influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> QuadraticReadout:
         weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)
-        return QuadraticReadout(weights, bias, jnp.zeros(action_size), modulation)
+        return QuadraticReadout(weights, bias, self.fresh_log_std(action_size), modulation)
 
 
 @READOUTS.register("tanh")
 @dataclasses.dataclass(frozen=True)
-class TanhReadoutConfig(ReadoutConfig):
+class TanhReadoutConfig(GaussianReadoutConfig):
     """Linear mean through tanh, as in the authors' code."""
 
     off_policy_obstacle = "squashes its control, and soft actor-critic would squash it again"
 
-    influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
-
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> TanhReadout:
         weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)
-        return TanhReadout(weights, bias, jnp.zeros(action_size), modulation)
+        return TanhReadout(weights, bias, self.fresh_log_std(action_size), modulation)
