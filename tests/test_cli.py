@@ -271,6 +271,22 @@ def test_help_of_train_shows_the_settings_of_the_learner_that_was_asked_for(caps
     assert "--clip-epsilon" not in output
 
 
+@pytest.mark.parametrize(("task", "critic"), [("LQG", "recurrent"), ("LQR", "sighted")])
+def test_a_preset_is_that_of_the_task_wherever_it_stands(task, critic, tmp_path, monkeypatch):
+    """What LQG shows is not its state, so that its critic needs a memory."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def note(configs, outs, **_):
+        seen.append(configs[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("costate.training.train_together", note)
+    assert main(["train", task, "--algorithm", "sac"]) == 130
+    assert main(["train", "--preset", "nc-sac-gru", "--seed", "3", task]) == 130
+    assert [(config.task, config.sac.critic) for config in seen] == [(task, critic)] * 2
+
+
 def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []

@@ -146,17 +146,17 @@ def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
 
 
 def _train_defaults(arguments: list[str]) -> CommonArguments:
-    """Defaults as the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
+    """Defaults as the task, the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume"):
         peek.add_argument(flag)
-    chosen, _ = peek.parse_known_args(arguments)
+    chosen, rest = peek.parse_known_args(arguments)
     if chosen.resume is not None:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
         return _as_arguments(config, usual_preset(config.algorithm))
     # An unknown preset is left to the parser proper, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
-    config = preset(name, next(iter(TASKS)).name)
+    config = preset(name, _task_among(rest))
     if chosen.algorithm in get_args(AlgorithmName):
         check_preset(name, chosen.algorithm)
     policy = config.policy
@@ -165,6 +165,14 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     if chosen.readout is not None:
         policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
     return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
+
+
+def _task_among(words: list[str]) -> str:
+    """The task on a command line. Any task if there is none: the parser proper says what is missing or unknown."""
+    for word in words:
+        with contextlib.suppress(ConfigError):
+            return TASKS[word].name
+    return next(iter(TASKS)).name
 
 
 def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
