@@ -1,0 +1,162 @@
+"""Presets against each other on the clock: each is trained alone, one after the other, and their curves are compared in minutes and in steps.
+
+    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --steps 3_000_000 --minutes 5 --out docs/results/race
+
+The first preset sets the mark: what it returns in the last tenth of ``--steps``. The others are given ``--minutes``. Minutes are those of a run's own
+clock (compiling and saving count), returns those of training, with exploring controls under blackouts, averaged over at least 32 episodes. Runs that
+are there already are used as they are. Nothing else should run on the machine.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from costate.run_directory import open_run
+
+RETURN, CLOCK = "training/episode_reward", "time/elapsed"
+EPISODES = 32
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
+# Compiling, and a last iteration that is finished and saved.
+GRACE_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """What a run returned over time; every point is a mean over at least 32 episodes."""
+
+    minutes: np.ndarray
+    steps: np.ndarray
+    returns: np.ndarray
+
+    def reaches(self, mark: float) -> tuple[float, int] | None:
+        """Minute and step at which the mark was first reached."""
+        there = np.flatnonzero(self.returns >= mark)
+        return (float(self.minutes[there[0]]), int(self.steps[there[0]])) if there.size else None
+
+
+def train(task: str, preset: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None) -> None:
+    """One run, until its steps or its minutes are over."""
+    command = [sys.executable, "-m", "costate.cli", "train", task, "--preset", preset, "--seed", str(seed), "--out", str(out)]
+    command += ["--steps", str(steps)] if steps is not None else []
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        process.wait(None if minutes is None else 60.0 * minutes)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait(GRACE_SECONDS)
+
+
+def read_curve(path: pathlib.Path) -> Curve:
+    run = open_run(path)
+    rows = [row for row in run.read_metrics() if RETURN in row]
+    # A row is an episode of every environment, wherever an episode is as long as a cycle of iterations.
+    window = -(-EPISODES // run.config.rollout.environments)
+    returns = np.array([row[RETURN] for row in rows])
+    averages = np.array([returns[max(0, i + 1 - window) : i + 1].mean() for i in range(len(returns))])
+    return Curve(np.array([row[CLOCK] / 60.0 for row in rows]), np.array([row["env_steps"] for row in rows]), averages)
+
+
+def mark_of(curve: Curve) -> float:
+    """The mean of the last tenth."""
+    return float(curve.returns[-max(1, len(curve.returns) // 10) :].mean())
+
+
+def compare(curves: dict[str, Curve]) -> dict[str, Any]:
+    """When each preset first returned what the first one ends with."""
+    mark = mark_of(next(iter(curves.values())))
+    found = {}
+    for name, curve in curves.items():
+        reached = curve.reaches(mark)
+        found[name] = {
+            "minutes_to_mark": reached and round(reached[0], 2),
+            "steps_to_mark": reached and reached[1],
+            "minutes": round(float(curve.minutes[-1]), 2),
+            "last_return": round(mark_of(curve), 1),
+        }
+    return {"mark": round(mark, 1), "presets": found}
+
+
+def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> None:
+    columns = min(4, len(curves))
+    rows = -(-len(curves) // columns)
+    figure, panels = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.5 * rows), layout="constrained", squeeze=False)
+    for panel in panels.flat[len(curves) :]:
+        panel.set_axis_off()
+    for panel, (task, of_task) in zip(panels.flat, curves.items(), strict=False):
+        for colour, (name, curve) in zip(COLOURS, of_task.items(), strict=False):
+            over = curve.minutes if axis == "minutes" else curve.steps / 1e6
+            panel.plot(over, curve.returns, color=colour, linewidth=1.6, label=name)
+        panel.axhline(mark_of(next(iter(of_task.values()))), color="#999999", linewidth=0.8, linestyle=":")
+        panel.set(title=task, xlabel="minutes on this machine" if axis == "minutes" else "environment steps (millions)")
+        panel.set_ylim(bottom=0.0)
+        if axis == "steps":
+            panel.set_xscale("log")
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels.flat[0].set_ylabel("return in training")
+    panels.flat[0].legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    names = list(next(iter(found.values()))["presets"])
+    lines = [
+        "| task | mark | "
+        + " | ".join(f"{name}: minutes, steps to it" for name in names)
+        + " | "
+        + " | ".join(f"{name}: end" for name in names)
+        + " |"
+    ]
+    lines.append("|" + "---|" * (2 + 2 * len(names)))
+    for task, result in found.items():
+        cells = []
+        for each in result["presets"].values():
+            there = each["minutes_to_mark"] is not None
+            cells.append(f"{each['minutes_to_mark']:.1f}, {each['steps_to_mark']:,}" if there else "not reached")
+        ends = [f"{each['last_return']:.0f} after {each['minutes']:.1f} min" for each in result["presets"].values()]
+        lines.append(f"| {task} | {result['mark']:.0f} | " + " | ".join(cells + ends) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
+    parser.add_argument("--steps", type=int, default=3_000_000, help="of the first preset")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of the others")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/race"), help="of the pictures and numbers, without endings")
+    arguments = parser.parse_args()
+    curves: dict[str, dict[str, Curve]] = {}
+    for task in arguments.tasks:
+        curves[task] = {}
+        for preset in arguments.presets:
+            out = arguments.runs / task / preset / f"seed-{arguments.seed}"
+            if not out.exists():
+                first = preset == arguments.presets[0]
+                train(task, preset, arguments.seed, out, arguments.steps if first else None, None if first else arguments.minutes)
+            curves[task][preset] = read_curve(out)
+        print(table({task: compare(curves[task])}), flush=True)
+    found = {task: compare(of_task) for task, of_task in curves.items()}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.with_suffix(".json").write_text(json.dumps({"seed": arguments.seed, "tasks": found}, indent=1) + "\n")
+    for axis in ("minutes", "steps"):
+        draw(curves, axis, arguments.out.with_name(f"{arguments.out.name}_{axis}.png"))
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
