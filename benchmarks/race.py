@@ -21,10 +21,10 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from time_to_return import points
 
 from costate.run_directory import open_run
 
-RETURN, CLOCK = "training/episode_reward", "time/elapsed"
 EPISODES = 32
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
 # Compiling, and a last iteration that is finished and saved.
@@ -59,12 +59,11 @@ def train(task: str, preset: str, seed: int, out: pathlib.Path, steps: int | Non
 
 def read_curve(path: pathlib.Path) -> Curve:
     run = open_run(path)
-    rows = [row for row in run.read_metrics() if RETURN in row]
+    minutes, steps, returns = np.array(points(run)).T
     # A row is an episode of every environment, wherever an episode is as long as a cycle of iterations.
     window = -(-EPISODES // run.config.rollout.environments)
-    returns = np.array([row[RETURN] for row in rows])
     averages = np.array([returns[max(0, i + 1 - window) : i + 1].mean() for i in range(len(returns))])
-    return Curve(np.array([row[CLOCK] / 60.0 for row in rows]), np.array([row["env_steps"] for row in rows]), averages)
+    return Curve(minutes, steps, averages)
 
 
 def mark_of(curve: Curve) -> float:
@@ -111,13 +110,8 @@ def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     names = list(next(iter(found.values()))["presets"])
-    lines = [
-        "| task | mark | "
-        + " | ".join(f"{name}: minutes, steps to it" for name in names)
-        + " | "
-        + " | ".join(f"{name}: end" for name in names)
-        + " |"
-    ]
+    head = ["task", "mark", *(f"{name}: minutes, steps to it" for name in names), *(f"{name}: end" for name in names)]
+    lines = [f"| {' | '.join(head)} |"]
     lines.append("|" + "---|" * (2 + 2 * len(names)))
     for task, result in found.items():
         cells = []
