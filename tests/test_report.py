@@ -9,10 +9,12 @@ import subprocess
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from costate._errors import RunDirectoryError
 from costate.cli import main
 from costate.config import RunConfig, config_hash, preset
+from costate.experiments import figures
 from costate.experiments.collection import RETURN, read_collection
 from costate.experiments.report import write_report
 from costate.experiments.tables import Measure, areas, cells, choose_measure, complete_scores, improvements
@@ -129,14 +131,16 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     out = capsys.readouterr().out
     assert f"not reported: {runs[0].name}: " in out
     assert "truncated or was altered" in out
-    assert f"not reported: {runs[1].name}: it has no metrics" in out
+    assert f"not reported: {runs[1].name}: its log was cut or damaged: row 1 of metrics.jsonl" in out
     for run in (3, 4):
-        assert f"not reported: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
+        assert f"incomplete: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
+        assert f"incomplete: {runs[run].name}: it has not been evaluated at 0.5 blackout, as the others have" in out
     assert f"not reported: {runs[5].name}: its metrics hold something that is no row of numbers" in out
     assert f"not reported: {runs[7].name}: " in out
     assert "8 runs reported" in out
     page = (folder / "report" / "index.html").read_text()
-    assert "6 not reported or incomplete" in page
+    assert "4 not reported" in page
+    assert "4 incomplete" in page
     # The other runs are still scored by their evaluations, and those without count as unfinished.
     collection = read_collection(folder)
     assert choose_measure(collection) == Measure(0.5)
@@ -198,6 +202,110 @@ def test_a_seed_that_ended_with_an_error_is_a_failed_seed(folder):
     cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
     assert (len(cell.scores), cell.failed, cell.unfinished) == (3, 2, 0)
     assert "CheetahRun gru seed 7: diverged" in write_report(folder)[0].read_text()
+
+
+def test_a_log_that_is_damaged_in_the_middle_is_not_taken_for_a_shorter_one(folder, capsys):
+    runs = sorted(path.parent for path in folder.glob("*/config.json"))
+    lines = (runs[0] / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (runs[0] / "metrics.jsonl").write_text("".join([lines[0], "#" * 40 + "\n", *lines[2:]]))
+    assert main(["report", str(folder)]) == 0
+    said = f"not reported: {runs[0].name}: its log was cut or damaged: row 2 of metrics.jsonl cannot be read, but it was trained to 1,280,000 steps"
+    assert said in capsys.readouterr().out
+
+
+def test_a_seed_that_failed_before_its_first_iteration_is_a_failed_seed_too(folder, capsys):
+    config = make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {}, share=0.0)
+    (folder / "failures").mkdir()
+    (folder / "failures" / f"{config_hash(config)}.json").write_text(json.dumps({"error": "no such robot"}))
+    collection = read_collection(folder)
+    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    # One of the other three is at 0, where the best is at 200.
+    assert (len(cell.scores), cell.failed, cell.unfinished) == (3, 2, 0)
+    assert main(["report", str(folder)]) == 0
+    assert "unfinished: CheetahRun gru seed 7 at 0 steps, failed: no such robot" in capsys.readouterr().out
+
+
+def test_a_run_that_lacks_an_evaluation_is_named_and_takes_none_from_the_others(folder):
+    run = next(entry for entry in read_collection(folder).entries if entry.label == "CheetahRun gru seed 2")
+    (run.run.evaluations / "0.75.json").unlink()
+    collection = read_collection(folder)
+    assert collection.dropouts == (0.5, 0.75)
+    assert (run.run.path.name, "it has not been evaluated at 0.75 blackout, as the others have") in collection.incomplete
+    np.testing.assert_allclose(np.sort(areas(collection, "CheetahRun", "gru")), [-2.5, 97.5])
+    # Where it was evaluated it counts.
+    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    assert (len(cell.scores), cell.unfinished) == (3, 0)
+
+
+def test_the_summary_holds_the_statistics_of_the_page(tmp_path):
+    """Eight scores 10, 20, …, 80: mean 45, deviation √600, median 45, interquartile mean of 30 to 60 also 45; NC-GRU is 40 above."""
+    for seed in range(8):
+        make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1)], 0.75: [0.0]})
+        make_run(tmp_path, "nc-gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1) + 40.0], 0.75: [0.0]})
+    write_report(tmp_path)
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    plain = next(cell for cell in summary["cells"] if cell["variant"] == "gru")
+    assert (plain["mean"], plain["median"], plain["deviation"]) == (45.0, 45.0, round(600.0**0.5, 2))
+    interval = plain["interquartile_mean"]
+    assert interval["estimate"] == 45.0
+    assert 10.0 < interval["low"] < 45.0 < interval["high"] < 80.0
+    assert summary["over_tasks"]["interquartile_mean"]["nc-gru"]["estimate"] == 85.0
+    (pair,) = summary["over_tasks"]["improvement"]
+    # Its k-th run is above the first k + 3 of the others and level with the (k + 4)-th, if there are so many.
+    assert (pair["better"], pair["worse"], pair["estimate"]) == ("nc-gru", "gru", pytest.approx((4 + 5 + 6 + 7 + 8 * 4 + 0.5 * 4) / 64, abs=1e-4))
+    robust = next(each for each in summary["robustness"] if each["variant"] == "gru")
+    assert (robust["means"], robust["area"], robust["area_deviation"]) == ([45.0, 0.0], 22.5, round(150.0**0.5, 2))
+
+
+def test_a_report_takes_away_the_figures_of_the_one_before(folder):
+    target = write_report(folder)[0].parent
+    (target / "mine.png").write_bytes(b"")
+    assert (target / "robustness.png").is_file()
+    for file in folder.glob("*/evaluations/0.75.json"):
+        file.unlink()
+    write_report(folder)
+    left = {file.name for file in target.iterdir()}
+    assert not left & {"robustness.png", "robustness.svg", "ablation_CheetahRun.png"}
+    assert {"mine.png", "evaluation_0.5.png", "index.html"} <= left
+
+
+def test_returns_that_are_costs_are_seen_in_every_figure(tmp_path):
+    for seed in range(2):
+        for variant, cost in (("gru", -400.0), ("nc-gru", -120.0)):
+            make_run(tmp_path, variant, "LQR", seed, [3 * cost, cost], {0.5: [cost - seed], 0.75: [2 * cost - seed]})
+    collection = read_collection(tmp_path)
+    drawn = [figures.learning_curves(collection), figures.interquartile_curves(collection), figures.robustness_curves(collection)]
+    panels = [figure.axes[0] for figure in drawn] + [figures.ablation(collection, "LQR", 0.5, 0.75).axes[i] for i in (0, 2, 3)]
+    for axes in panels:
+        low, high = axes.get_ylim()
+        assert low < high
+        heights = np.concatenate([line.get_ydata() for line in axes.get_lines()])
+        assert heights.min() < -100.0
+        assert low <= heights.min() <= heights.max() <= high
+    (profile,) = figures.profiles(collection, complete_scores(collection, Measure(0.5))).axes
+    for line in profile.get_lines():
+        assert (line.get_ydata()[0], line.get_ydata()[-1]) == (1.0, 0.0)
+
+
+def test_returns_above_zero_are_drawn_from_zero_and_a_single_point_is_seen(tmp_path):
+    make_run(tmp_path, "gru", "CheetahRun", 0, [300.0], {})
+    (axes,) = figures.learning_curves(read_collection(tmp_path)).axes
+    assert axes.get_ylim()[0] == 0.0
+    assert [line.get_marker() for line in axes.get_lines()] == ["o"]
+
+
+def test_legends_fit_into_their_figures(tmp_path):
+    for variant in ("gru", "nc-gru", "ctrnn", "nc-ctrnn"):
+        config = make_run(tmp_path, variant, "CheetahRun", 0, [300.0] * 4, {})
+        record = {"folder": config_hash(config), "variant": f"{variant} learning_rate=0.0003 hidden_size=64", "task": "CheetahRun", "seed": 0}
+        manifest = tmp_path / "sweep.json"
+        known = json.loads(manifest.read_text())["runs"] if manifest.exists() else []
+        manifest.write_text(json.dumps({"name": "n", "description": "", "runs": [*known, record]}))
+    figure = figures.learning_curves(read_collection(tmp_path))
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x0 >= 0.0
+    assert legend.get_window_extent().x1 <= figure.bbox.width
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path):

@@ -60,9 +60,17 @@ def test_a_damaged_evaluation_is_made_again(runs):
 
 def test_the_table_shows_means_and_area(runs):
     evaluations = tuple(Evaluation("CartpoleSwingup", p, 0, 4000, (r - 1.0, r + 1.0)) for p, r in ((0.0, 100.0), (0.5, 50.0)))
-    lines = table([Degradation(runs[0], evaluations)]).splitlines()
-    assert lines[0].split()[1:] == ["0", "0.5", "area", "steps"]
-    assert lines[1].split()[1:] == ["100.0", "50.0", "75.0", "4,000"]
+    better = tuple(dataclasses.replace(evaluation, returns=tuple(r + 20.0 for r in evaluation.returns)) for evaluation in evaluations)
+    found = [Degradation(runs[0], evaluations), Degradation(runs[1], better)]
+    lines = [line.split() for line in table(found, ["GRU", "GRU"]).splitlines()]
+    assert lines[0] == ["run", "0", "0.5", "area", "steps", "folder"]
+    assert lines[1] == ["GRU", "seed", "0", "100.0", "50.0", "75.0", "4,000", str(runs[0].path)]
+    # Over the two seeds: 100 and 120, 50 and 70, 75 and 95, each with a deviation of √200.
+    assert lines[3] == ["GRU", "mean", "110.0", "60.0", "85.0"]
+    assert lines[4] == ["GRU", "±", "14.1", "14.1", "14.1"]
+    one = table([Degradation(runs[0], evaluations[:1]), Degradation(runs[1], better[:1])], ["GRU", "NC-GRU"]).splitlines()
+    assert len(one) == 3
+    assert one[1].split()[3:] == ["100.0", "–", "4,000", str(runs[0].path)]
 
 
 @pytest.mark.thorough
@@ -79,6 +87,12 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     (broken / "config.json").write_text("{")
     assert main(["robustness", folder, "--dropouts", "0.5", "--episodes", "2", "--out", str(tmp_path)]) == 0
     assert f"left out: {broken}: " in capsys.readouterr().out
+    assert main(["robustness", str(broken)]) == 1
+    assert f"no run that can be read in what was given: {broken}" in capsys.readouterr().err
+    twice = [str(runs[0].path), str(runs[0].path)]
+    assert main(["robustness", *twice, "--dropouts", "0.5", "--episodes", "2", "--out", str(tmp_path)]) == 0
+    (only,) = json.loads((tmp_path / "robustness.json").read_text())["runs"]
+    assert only["variant"].startswith("nc-gru")
     assert main(["robustness", str(tmp_path / "nothing")]) == 1
     assert "no run directory" in capsys.readouterr().err
 

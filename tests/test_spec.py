@@ -1,5 +1,8 @@
 """Specs of sweeps: what they expand to, and that everything wrong with one is said at once."""
 
+import pathlib
+import re
+
 import pytest
 
 from costate._errors import ConfigError
@@ -125,6 +128,30 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
 def test_a_spec_that_cannot_work_is_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_spec(text, "bad")
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        (GOOD + "[evaluation]\ndropouts = [1.5]\nepisodes = 0", ("evaluation.dropouts: .* are \\[1.5\\]", "evaluation.episodes is 0")),
+        ('tasks = ["LQRR"]\nvariants = ["gru"]\nsteps = -1', ("Unknown task 'LQRR'", "steps is -1, but it should be a whole number")),
+        ('tasks = ["LQR"]\nvariants = ["gruu"]\nsteps = "many"', ("unknown preset 'gruu'", "steps is 'many', but it should be a whole number")),
+        (GOOD + "steps = 0\n[overrides]\nppo.learning_rate = -1.0", ("steps is 0, but it should be", "learning_rate is -1.0")),
+    ],
+)
+def test_one_problem_does_not_hide_another(text, messages):
+    for message in messages:
+        with pytest.raises(ConfigError, match=message):
+            parse_spec(text, "bad")
+
+
+def test_the_spec_in_the_guide_works():
+    guide = (pathlib.Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", guide, flags=re.DOTALL)
+    spec = parse_spec(example, "guide")
+    # Two tasks, two variants, two widths, two coefficients, five seeds.
+    assert len(spec.runs) == 80
+    assert (spec.evaluation.episodes, spec.resources.retries) == (100, 3)
 
 
 def test_an_unknown_sweep_is_answered_with_the_nearest():

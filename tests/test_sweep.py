@@ -350,7 +350,7 @@ def test_cores_are_claimed_once_and_given_back(tmp_path, monkeypatch):
 def test_a_dry_run_lists_and_starts_nothing(spec_file, tmp_path, capsys):
     assert main(["sweep", str(spec_file), "--out", str(tmp_path / "x"), "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "2 runs (2 variants × 1 tasks × seeds)" in out
+    assert "2 runs (2 variants × 1 task × 1 seed)" in out
     assert "CartpoleSwingup nc-gru seed 0, 120,000 steps, waiting" in out
     assert not (tmp_path / "x").exists()
     assert main(["sweep", str(spec_file), "--out", str(tmp_path / "x"), "--dry-run", "--json"]) == 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from costate._files import write_atomically
-from costate.pictures import as_png, plain
+from costate.pictures import as_png, from_zero, plain
 from costate.run_directory import Run
 
 RETURN_COLOUR = "#4477aa"
@@ -25,7 +25,7 @@ def draw_learning_curve(run: Run, title: str) -> None:
     left, right = figure.subplots(1, 2)
     _curve(left, rows, "training/episode_reward", RETURN_COLOUR)
     left.set(ylabel="episode return", title="return under training blackouts")
-    left.set_ylim(bottom=min(0.0, left.get_ylim()[0]))
+    from_zero(left)
     _curve(right, rows, "losses/costate", COSTATE_COLOUR)
     right.set(ylabel="1 − cos(h, λ̂)", title="co-state loss")
     right.set_ylim(0.0, max(1.05, right.get_ylim()[1]))
@@ -45,7 +45,7 @@ def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.nd
         first = label not in axes.get_legend_handles_labels()[1]
         axes.plot(values, means, marker="o", markersize=4, color=colormaps["tab10"](labels.index(label) % 10), label=label if first else None)
     axes.set(xlabel=setting, ylabel="mean episode return", title="return without retraining")
-    axes.set_ylim(bottom=0.0)
+    from_zero(axes)
     plain(axes)
     axes.legend(frameon=False)
     return as_png(figure)

@@ -14,6 +14,13 @@ def as_png(figure: Any) -> bytes:
     return picture.getvalue()
 
 
+def from_zero(axes: Any) -> None:
+    """Let an axis of returns start at zero, so that heights can be compared; where returns are costs, leave it as their numbers lie."""
+    numbers = [float(value) for line in axes.get_lines() for value in line.get_ydata()]
+    if not any(value < 0.0 for value in numbers):
+        axes.set_ylim(bottom=0.0)
+
+
 def plain(axes: Any, grid: str = "both") -> None:
     """No frame where nothing is measured, and a grid that stays behind the data."""
     axes.grid(alpha=0.25, axis=grid)

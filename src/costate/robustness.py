@@ -111,15 +111,29 @@ def measure(
 NAMES = {"dropout": "blackout"}
 
 
-def table(degradations: Sequence[Degradation]) -> str:
-    """Mean returns, one line for each run, and the area under its curve."""
-    width = max(len(str(degradation.run.path)) for degradation in degradations)
+def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:
+    """Mean returns, one line for each run, and the area under its curve; of runs with one label also their mean and standard deviation."""
+    names = [f"{label} seed {degradation.run.config.seed}" for label, degradation in zip(labels, degradations, strict=True)]
+    width = max(map(len, (*names, *(f"{label} mean" for label in labels))))
     header = " ".join(f"{p:>8.4g}" for p in degradations[0].values)
-    lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}"]
-    for degradation in degradations:
-        numbers = " ".join(f"{mean:8.1f}" for mean in degradation.means)
-        lines.append(f"{degradation.run.path!s:{width}} {numbers} {degradation.area:8.1f} {_steps(degradation):>12}")
+    lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}  folder"]
+    for name, degradation in zip(names, degradations, strict=True):
+        lines.append(f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}  {degradation.run.path}")
+    for label in dict.fromkeys(labels):
+        seeds = np.array([_heights(degradation) for degradation, own in zip(degradations, labels, strict=True) if own == label])
+        if len(seeds) > 1:
+            lines.append(f"{f'{label} mean':{width}} {_numbers(seeds.mean(axis=0))}")
+            lines.append(f"{f'{label} ±':{width}} {_numbers(seeds.std(axis=0, ddof=1))}")
     return "\n".join(lines)
+
+
+def _heights(degradation: Degradation) -> np.ndarray:
+    """Mean returns, and the area under them; a single one has no area."""
+    return np.append(degradation.means, degradation.area if len(degradation.means) > 1 else np.nan)
+
+
+def _numbers(values: np.ndarray) -> str:
+    return " ".join(f"{value:8.1f}" if np.isfinite(value) else f"{'–':>8}" for value in values)
 
 
 def _steps(degradation: Degradation) -> str:
@@ -128,11 +142,12 @@ def _steps(degradation: Degradation) -> str:
     return f"{steps:,}" if steps == config.final_steps else f"{steps:,} (unfinished)"
 
 
-def to_json(degradations: Sequence[Degradation]) -> list[dict[str, object]]:
+def to_json(degradations: Sequence[Degradation], variants: Sequence[str]) -> list[dict[str, object]]:
     return [
         {
             "run": pathlib.Path(degradation.run.path).name,
             "task": degradation.run.config.task,
+            "variant": variant,
             "seed": degradation.run.config.seed,
             "env_steps": degradation.evaluations[0].env_steps,
             "parameter": degradation.parameter,
@@ -141,5 +156,5 @@ def to_json(degradations: Sequence[Degradation]) -> list[dict[str, object]]:
             "medians": [evaluation.median for evaluation in degradation.evaluations],
             "area": degradation.area,
         }
-        for degradation in degradations
+        for degradation, variant in zip(degradations, variants, strict=True)
     ]

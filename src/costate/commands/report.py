@@ -31,9 +31,11 @@ def run(arguments: list[str]) -> int:
             page, collection = write_report(parsed.folder, tell)
         for name, reason in collection.broken:
             print(f"not reported: {name}: {reason}")
-        unfinished = [entry for entry in collection.entries if not entry.finished]
-        for entry in unfinished:
-            print(f"unfinished: {entry.config.task} {entry.variant} seed {entry.config.seed} at {entry.env_steps:,} steps")
+        for name, reason in collection.incomplete:
+            print(f"incomplete: {name}: {reason}")
+        for entry in collection.entries:
+            if not entry.finished:
+                print(f"unfinished: {entry.label} at {entry.env_steps:,} steps{f', failed: {entry.failure}' if entry.failure else ''}")
         print(f"{len(collection.entries)} runs reported; written: {page}")
         give(json.loads((page.parent / SUMMARY).read_text()) | {"written": page})
     return 0

@@ -55,19 +55,30 @@ def run(arguments: list[str]) -> int:
     with document_on_stdout(parsed.json) as give:
         runs = find_runs(parsed.runs)
         where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
-        found = _measure_all(parsed, runs, parameter, grid, where)
+        found = sorted(
+            _measure_all(parsed, runs, parameter, grid, where), key=lambda each: (each.run.config.task, _variant_of(each.run), each.run.config.seed)
+        )
         with explained_errors(where):
             where.mkdir(parents=True, exist_ok=True)
-        document = {"format": 2, "runs": to_json(found)}
+        variants = [_variant_of(degradation.run) for degradation in found]
+        document = {"format": 2, "runs": to_json(found, variants)}
         write_atomically(where / "robustness.json", json.dumps(document, indent=1).encode())
-        labels = [f"{d.run.config.task} {variant_name(d.run.config)}" for d in found]
+        labels = [f"{degradation.run.config.task} {variant}" for degradation, variant in zip(found, variants, strict=True)]
         setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
         picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
         write_atomically(where / "robustness.png", picture)
-        print(table(found))
+        print(table(found, labels))
         print(f"written: {where / 'robustness.json'}, {where / 'robustness.png'}")
         give(document | {"written": [where / "robustness.json", where / "robustness.png"]})
     return 0
+
+
+def _variant_of(run: Run) -> str:
+    """The name of a run's variant in the sweep that it is part of, or else its preset."""
+    from costate.experiments.collection import read_manifest
+
+    records = read_manifest(run.path.parent)["runs"]
+    return next((record["variant"] for record in records if record["folder"] == run.path.name), variant_name(run.config))
 
 
 def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:
@@ -126,17 +137,20 @@ def _number(text: str) -> Any:
 
 
 def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
-    """The runs themselves, and those in folders that are none."""
-    runs: list[Run] = []
+    """The runs themselves, and those in folders that are none; each once."""
+    runs: dict[pathlib.Path, Run] = {}
     for path in paths:
         inside = sorted(file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else []
         if not inside:
             open_run(path)  # says what is wrong with it
         for folder in inside:
             try:
-                runs.append(open_run(folder))
+                runs.setdefault(folder.resolve(), open_run(folder))
             except CostateError as error:
                 print(f"left out: {folder}: {error}")
     if not runs:
-        raise RunDirectoryError("No run was given. Give at least one folder that `costate train` or `costate sweep` made.")
-    return runs
+        where = ", ".join(map(str, paths)) or "no folder"
+        raise RunDirectoryError(
+            f"There is no run that can be read in what was given: {where}. Give a folder that `costate train` or `costate sweep` made."
+        )
+    return list(runs.values())

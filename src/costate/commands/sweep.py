@@ -70,7 +70,10 @@ def run(arguments: list[str]) -> int:
 
 def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
     """Do what is left of a sweep; returns the exit code."""
-    print(f"sweep {spec.name}: {len(spec.runs)} runs ({len(spec.variants)} variants × {len(spec.tasks)} tasks × seeds) → {folder}", flush=True)
+    seeds = len({run.config.seed for run in spec.runs})
+    counted = ((len(spec.variants), "variant"), (len(spec.tasks), "task"), (seeds, "seed"))
+    cells = " × ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in counted)
+    print(f"sweep {spec.name}: {len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''} ({cells}) → {folder}", flush=True)
     if parsed.dry_run:
         for planned in spec.runs:
             print(f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}")

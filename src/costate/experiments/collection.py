@@ -56,7 +56,11 @@ class Entry:
 
     @property
     def env_steps(self) -> int:
-        return int(self.rows[-1]["env_steps"])
+        return int(self.rows[-1]["env_steps"]) if self.rows else 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.task} {self.variant} seed {self.config.seed}"
 
     @property
     def hours(self) -> float:
@@ -87,6 +91,8 @@ class Collection:
     entries: tuple[Entry, ...]
     broken: tuple[tuple[str, str], ...]
     """Runs that cannot be reported, with the reason."""
+    incomplete: tuple[tuple[str, str], ...] = ()
+    """Runs that are reported, and what of them is not."""
 
     @functools.cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -106,11 +112,24 @@ class Collection:
         """Those of a cell that have used up their budgets; only they are scored."""
         return [entry for entry in self.cell(task, variant) if entry.finished]
 
+    def evaluated(self, task: str, variant: str) -> list[Entry]:
+        """Those of them that have been evaluated at all of ``dropouts``."""
+        return [entry for entry in self.finished(task, variant) if entry.evaluations and not _lacking(entry, self.dropouts)]
+
     @functools.cached_property
     def dropouts(self) -> tuple[float, ...]:
-        """Blackout probabilities at which every finished run that was evaluated at all was evaluated."""
-        grids = [{evaluation.dropout for evaluation in entry.evaluations} for entry in self.entries if entry.finished and entry.evaluations]
-        return tuple(sorted(set.intersection(*grids))) if grids else ()
+        """Blackout probabilities at which most of the finished runs that were evaluated at all were evaluated; a run that lacks one is left out."""
+        return _usual_dropouts(self.entries)
+
+
+def _usual_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
+    grids = [{evaluation.dropout for evaluation in entry.evaluations} for entry in entries if entry.finished and entry.evaluations]
+    return tuple(sorted(dropout for dropout in set().union(*grids) if 2 * sum(dropout in grid for grid in grids) > len(grids)))
+
+
+def _lacking(entry: Entry, dropouts: Sequence[float]) -> list[float]:
+    """Of some blackout probabilities those at which a run was not evaluated."""
+    return [dropout for dropout in dropouts if entry.evaluation(dropout) is None]
 
 
 def _seconds(row: dict[str, Any]) -> float:
@@ -125,6 +144,7 @@ def read_collection(folder: pathlib.Path) -> Collection:
     manifest = read_manifest(folder)
     entries: list[Entry] = []
     broken: list[tuple[str, str]] = []
+    incomplete: list[tuple[str, str]] = []
     for path in sorted(_run_folders(folder)):
         found = _read_entry(path, manifest if path.parent == folder else read_manifest(path.parent))
         name = str(path.relative_to(folder))
@@ -137,14 +157,21 @@ def read_collection(folder: pathlib.Path) -> Collection:
             broken.append((name, f"the same config as {twin.run.path.relative_to(folder)}, and a run counts once"))
             continue
         entries.append(entry)
-        broken += [(name, problem) for problem in problems]
+        incomplete += [(name, problem) for problem in problems]
     broken += _missing(folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken})
+    usual = _usual_dropouts(entries)
+    for entry in entries:
+        lacking = _lacking(entry, usual) if entry.finished else []
+        if lacking:
+            which = ", ".join(f"{dropout:.4g}" for dropout in lacking)
+            incomplete.append((str(entry.run.path.relative_to(folder)), f"it has not been evaluated at {which} blackout, as the others have"))
     if not entries:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in broken[:5])
         raise RunDirectoryError(f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train some first.")
     order = {record["folder"]: i for i, record in enumerate(manifest["runs"])}
     entries.sort(key=lambda entry: (order.get(entry.run.path.name, len(order)), entry.config.task, entry.variant, entry.config.seed))
-    return Collection(manifest["name"] or folder.resolve().name, manifest["description"], tuple(_told_apart(entries)), tuple(broken))
+    name = manifest["name"] or folder.resolve().name
+    return Collection(name, manifest["description"], tuple(_told_apart(entries)), tuple(broken), tuple(incomplete))
 
 
 def _run_folders(folder: pathlib.Path) -> set[pathlib.Path]:
@@ -172,14 +199,19 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
     """A run with what is wrong about it, or why it cannot be reported at all."""
     try:
         run = open_run(path)
-        rows = tuple(_check_row(row) for row in run.read_metrics())
-        if not rows:
-            return "it has no metrics: training had not finished an iteration"
         config = run.config
+        # Before the log, which a run that is being trained writes first.
         newest = newest_steps(run.checkpoints)
+        rows = tuple(_check_row(row) for row in run.read_metrics())
+        failure = read_failure(path.parent, path.name)
+        logged = rows[-1]["env_steps"] if rows else 0
+        if logged < newest:
+            return f"its log was cut or damaged: row {len(rows) + 1} of metrics.jsonl cannot be read, but it was trained to {newest:,} steps"
+        if not rows and failure is None:
+            return "it has no metrics: training had not finished an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
         variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), variant_name(config))
-        return Entry(run, variant, rows, evaluations, newest == config.final_steps, read_failure(path.parent, path.name)), problems
+        return Entry(run, variant, rows, evaluations, newest == config.final_steps, failure), problems
     except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
         return str(error) or type(error).__name__
 

@@ -10,13 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, window_of
-from costate.experiments.statistics import Band, Curve, interquartile_band, mean_band, performance_profile, profile_band
+from costate.experiments.statistics import FEWEST, Band, Curve, interquartile_band, mean_band, performance_profile, profile_band, range_band
 from costate.experiments.tables import means_at
-from costate.pictures import plain
+from costate.pictures import from_zero, plain
 
 # Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
 PANEL = (3.6, 2.7)
+# In the legend's size of type; and what its line and the gaps around it take of them.
+LETTERS_PER_INCH, LETTERS_PER_LINE = 13.0, 8
 COLUMNS = 4
 
 
@@ -30,7 +32,9 @@ def learning_curves(collection: Collection) -> Figure:
 
 
 def interquartile_curves(collection: Collection) -> Figure:
-    """The same runs as interquartile means with bootstrap intervals, which a single lucky or failed seed does not move."""
+    """The same runs as interquartile means with bootstrap intervals, which a single lucky or failed seed does not move; with the range of the runs
+    where they are too few for intervals.
+    """
     return _by_task(collection, lambda axes, task: _curves(axes, collection, task, RETURN, _robust_band), "episode return")
 
 
@@ -55,9 +59,9 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
     for axes, dropout, title in ((panels[2], in_distribution, "in distribution"), (panels[3], beyond, "out of distribution")):
         boxes(axes, collection, task, dropout)
         axes.set(title=f"{title}: {dropout:.0%} blackout", ylabel="episode return")
-    top = max(axes.get_ylim()[1] for axes in panels[2:])
+    lows, tops = zip(*(axes.get_ylim() for axes in panels[2:]), strict=True)
     for axes in panels[2:]:
-        axes.set_ylim(0.0, top)
+        axes.set_ylim(min(lows), max(tops))
     _legend(figure, collection, [task])
     figure.suptitle(task)
     return figure
@@ -74,11 +78,11 @@ def robustness_curves(collection: Collection) -> Figure:
     def draw(axes: Any, task: str) -> None:
         for variant in collection.variants:
             grid = np.array(collection.dropouts)
-            curves = [Curve(grid, means_at(entry, collection.dropouts)) for entry in collection.finished(task, variant) if entry.evaluations]
+            curves = [Curve(grid, means_at(entry, collection.dropouts)) for entry in collection.evaluated(task, variant)]
             if curves:
                 _draw_band(axes, mean_band(curves), colour(collection, variant), marker="o")
         axes.set_xlabel("blackout probability")
-        axes.set_ylim(bottom=0.0)
+        from_zero(axes)
 
     return _by_task(collection, draw, "episode return")
 
@@ -87,8 +91,10 @@ def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Fig
     """Share of runs above each return, over all tasks, with bootstrap bands; the higher line is better."""
     figure = Figure(figsize=(5.6, 3.6), layout="constrained")
     axes = figure.subplots()
-    highest = max(float(task.max()) for tasks in scores.values() for task in tasks)
-    thresholds = np.linspace(0.0, max(highest * 1.02, 1.0), 201)
+    every = np.concatenate([task for tasks in scores.values() for task in tasks])
+    lowest, highest = min(0.0, float(every.min())), float(every.max())
+    margin = max(0.02 * (highest - lowest), 1.0)
+    thresholds = np.linspace(lowest - margin if lowest < 0.0 else 0.0, highest + margin, 201)
     for variant, tasks in scores.items():
         low, high = profile_band(tasks, thresholds)
         axes.plot(thresholds, performance_profile(tasks, thresholds), color=colour(collection, variant), label=variant)
@@ -117,7 +123,7 @@ def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
     for patch, (variant, _) in zip(drawn["boxes"], shown, strict=True):
         patch.set(facecolor=colour(collection, variant), edgecolor=colour(collection, variant))
     axes.set_xticks([])
-    axes.set_ylim(bottom=0.0)
+    from_zero(axes)
     _tidy(axes)
 
 
@@ -157,7 +163,9 @@ def _legend(figure: Figure, collection: Collection, tasks: Sequence[str]) -> Non
     seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
     lines = [Line2D([], [], color=colour(collection, variant), linewidth=3) for variant in shown]
     labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]
-    figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(shown)), frameon=False, fontsize=9)
+    # As many side by side as fit into the width of the figure.
+    fitting = int(figure.get_figwidth() * LETTERS_PER_INCH // (max(map(len, labels)) + LETTERS_PER_LINE)) if labels else 1
+    figure.legend(lines, labels, loc="outside lower center", ncols=max(1, min(4, len(shown), fitting)), frameon=False, fontsize=9)
 
 
 def _curves(axes: Any, collection: Collection, task: str, metric: str, band: Callable[[Sequence[Curve]], Band]) -> None:
@@ -166,7 +174,7 @@ def _curves(axes: Any, collection: Collection, task: str, metric: str, band: Cal
         if curves:
             _draw_band(axes, band(curves), colour(collection, variant), scale=1e6)
     axes.set_xlabel("environment steps (millions)")
-    axes.set_ylim(bottom=0.0)
+    from_zero(axes)
     _tidy(axes)
 
 
@@ -175,10 +183,13 @@ def _paper_band(curves: Sequence[Curve]) -> Band:
 
 
 def _robust_band(curves: Sequence[Curve]) -> Band:
-    return interquartile_band(curves, window_of(curves), resamples=500)
+    window = window_of(curves)
+    return interquartile_band(curves, window, resamples=500) if len(curves) >= FEWEST else range_band(curves, window)
 
 
 def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:
+    # A single point is no line.
+    marker = "o" if len(band.steps) == 1 else marker
     axes.plot(band.steps / scale, band.centre, color=colour, linewidth=1.6, marker=marker, markersize=3.5)
     axes.fill_between(band.steps / scale, band.low, band.high, color=colour, alpha=0.18, linewidth=0.0)
 

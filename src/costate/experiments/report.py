@@ -16,10 +16,11 @@ from costate._progress import Tell, nobody
 from costate.config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
-from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, Entry, read_collection, window_of
+from costate.experiments.collection import COSTATE, SPREAD, Collection, read_collection
 from costate.experiments.markup import table, text
-from costate.experiments.statistics import interquartile_mean, mean_band, stratified_bootstrap
-from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at
+from costate.experiments.statistics import FEWEST
+from costate.experiments.summary import summarise
+from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at, over_tasks
 from costate.pictures import as_png
 
 FOLDER = "report"
@@ -53,14 +54,29 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
     target = folder / FOLDER
     with explained_errors(target):
         target.mkdir(exist_ok=True)
+    before = _figures_of(target)
     for number, section in enumerate(sections):
         tell(number / len(sections), f"drawing {section.title}")
         if section.figure is not None:
             write_atomically(target / f"{section.name}.svg", section.svg.encode())
             write_atomically(target / f"{section.name}.png", as_png(section.figure))
-    write_atomically(target / SUMMARY, json.dumps(summarise(collection, measure), indent=1, ensure_ascii=False).encode())
+    drawn = [section.name for section in sections if section.figure is not None]
+    summary = summarise(collection, measure) | {"figures": drawn}
+    write_atomically(target / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
+    for name in before - set(drawn):
+        for ending in (".svg", ".png"):
+            (target / f"{name}{ending}").unlink(missing_ok=True)
     return target / PAGE, collection
+
+
+def _figures_of(target: pathlib.Path) -> set[str]:
+    """Names of the figures that an earlier report left in its folder; none if it cannot be read."""
+    try:
+        names = json.loads((target / SUMMARY).read_text())["figures"]
+        return {name for name in names if isinstance(name, str) and pathlib.Path(name).name == name}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def make_sections(collection: Collection, measure: Measure) -> list[Section]:
@@ -68,13 +84,14 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
     sections = [Section("Results by task", f"Final score: {measure.words}.", body=_task_tables(cells(collection, measure)))]
     scores = complete_scores(collection, measure)
     if len(scores) > 1:
-        sections.append(Section("Over all tasks", _aggregate_note(scores), body=_aggregate_table(scores)))
+        title = "Over all tasks" if len(next(iter(scores.values()))) > 1 else "Against each other"
+        sections.append(Section(title, _aggregate_note(scores), body=_aggregate_table(scores)))
     sections.append(
         Section("Learning curves", "Mean ± 1 standard deviation over seeds, moving average over 30 points (the paper's style) or a quarter of them.",
                 figures.learning_curves(collection), "learning_curves")
     )  # fmt: skip
     sections.append(
-        Section("Learning curves, robust", "Interquartile mean over seeds with 95 % bootstrap intervals, smoothed in the same way.",
+        Section("Learning curves, robust", f"Interquartile mean over seeds with {_bounds_of_curves(collection)}, smoothed in the same way.",
                 figures.interquartile_curves(collection), "learning_curves_iqm")
     )  # fmt: skip
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
@@ -88,9 +105,25 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
         sections.append(Section("Memory against true co-states", note, alignment_figure(collection), "alignment", alignment_table(collection)))
     sections += _evaluation_sections(collection, measure)
     if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
-        note = "Share of runs whose final score is above τ, averaged over tasks, with pointwise 95 % bootstrap bands."
+        bands = f"without bands: {FEW}" if _too_few(scores) else "with pointwise 95 % bootstrap bands"
+        note = f"Share of runs whose final score is above τ, averaged over tasks, {bands}."
         sections.append(Section("Performance profile", note, figures.profiles(collection, scores), "profiles"))
     return sections
+
+
+FEW = "fewer than four seeds on some task"
+
+
+def _too_few(scores: dict[str, list[np.ndarray]]) -> bool:
+    """Whether some variant has too few runs on some task for an interval."""
+    return min(len(task) for tasks in scores.values() for task in tasks) < FEWEST
+
+
+def _bounds_of_curves(collection: Collection) -> str:
+    counts = [len(collection.cell(task, variant)) for task in collection.tasks for variant in collection.variants]
+    few, many = any(0 < count < FEWEST for count in counts), any(count >= FEWEST for count in counts)
+    intervals, ranges = "95 % bootstrap intervals", "the range of the runs, which are too few for intervals"
+    return f"{intervals}, or {ranges}" if few and many else ranges if few else intervals
 
 
 def _evaluation_sections(collection: Collection, measure: Measure) -> list[Section]:
@@ -107,83 +140,20 @@ def _evaluation_sections(collection: Collection, measure: Measure) -> list[Secti
             title, name = f"Evaluation at {dropout:.4g} blackout", f"evaluation_{dropout:g}"
             sections.append(Section(title, note, figures.box_plots(collection, dropout), name))
     if len(collection.dropouts) > 1:
-        note = "The same checkpoints under other blackout probabilities, never retrained. Mean over seeds ± 1 standard deviation."
+        note = (
+            "The same checkpoints under other blackout probabilities, never retrained. Mean over seeds; bands in the figure and ± of the area are "
+            "one standard deviation. The area is given as a mean height."
+        )
         sections.append(Section("Robustness", note, figures.robustness_curves(collection), "robustness", _area_table(collection)))
     return sections
-
-
-def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
-    """The numbers behind the page, small enough to keep: every run's end, evaluations and a thinned curve."""
-    return {
-        "format": 1,
-        "name": collection.name,
-        "description": collection.description,
-        "costate": importlib.metadata.version("costate"),
-        "measure": measure.words,
-        "cells": [
-            {
-                "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
-                "costate_loss": _number(cell.costate, 4),
-            }
-            for cell in cells(collection, measure)
-        ],
-        "curves": _curve_summaries(collection),
-        "runs": [_run_summary(entry) for entry in collection.entries],
-        "alignment": [{"task": each.task, "variant": each.variant, "found": each.document} for each in aligned(collection)],
-        "broken": [{"run": name, "reason": reason} for name, reason in collection.broken],
-    }  # fmt: skip
-
-
-def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
-    found = []
-    for task in collection.tasks:
-        for variant in collection.variants:
-            for metric in (RETURN, COSTATE):
-                curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
-                if curves:
-                    band = mean_band(curves, window_of(curves))
-                    picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
-                    record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
-                    spread = band.high - band.centre
-                    found.append(record | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)})
-    return found
-
-
-def _run_summary(entry: Entry) -> dict[str, Any]:
-    machine = entry.run.read_machine()
-    return {
-        "hash": config_hash(entry.config),
-        "task": entry.config.task,
-        "variant": entry.variant,
-        "seed": entry.config.seed,
-        "env_steps": entry.env_steps,
-        "finished": entry.finished,
-        "hours": round(entry.hours, 3),
-        "training_return": _number(entry.final_training_return),
-        "evaluations": [
-            {"dropout": e.dropout, "episodes": len(e.returns), "mean": round(e.mean, 2), "median": round(e.median, 2),
-             "quartiles": _rounded(np.array(e.quartiles))}
-            for e in entry.evaluations
-        ],
-        "versions": machine.get("versions", {}),
-        "learner_devices": machine.get("learner_devices"),
-    }  # fmt: skip
-
-
-def _rounded(values: np.ndarray, digits: int = 2) -> list[float | None]:
-    return [_number(float(value), digits) for value in values]
-
-
-def _number(value: float, digits: int = 2) -> float | None:
-    """A number for JSON, which has no word for one that does not exist."""
-    return round(value, digits) if np.isfinite(value) else None
 
 
 def page(collection: Collection, measure: Measure, sections: Sequence[Section]) -> str:
     """One HTML file without scripts and without anything to load."""
     finished = sum(entry.finished for entry in collection.entries)
     steps, hours = sum(entry.env_steps for entry in collection.entries), sum(entry.hours for entry in collection.entries)
-    facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {hours:,.1f} hours of training"
+    spent = f"{hours:,.1f} hours" if hours >= 1.0 else f"{60.0 * hours:.1f} minutes"
+    facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {spent} of training"
     contents = "".join(f'<li><a href="#s{i}">{text(section.title)}</a></li>' for i, section in enumerate(sections))
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
@@ -246,18 +216,15 @@ def _task_tables(found: Sequence[Cell]) -> str:
 
 def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
     tasks = len(next(iter(scores.values())))
-    return f"Over the {tasks} task{'s' if tasks > 1 else ''} on which every variant has finished runs; 95 % stratified bootstrap intervals."
+    intervals = f"no intervals: {FEW}" if _too_few(scores) else "95 % stratified bootstrap intervals"
+    return f"Over the {tasks} task{'s' if tasks > 1 else ''} on which every variant has finished runs; {intervals}."
 
 
 def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
-    rows = []
-    for variant, tasks in scores.items():
-        # With unequal numbers of runs the pooled mean would weigh tasks by them.
-        equal = len({len(task) for task in tasks}) == 1
-        rows.append([variant, str(stratified_bootstrap(tasks, interquartile_mean)) if equal else "–", ", ".join(str(len(task)) for task in tasks)])
+    rows = [[variant, str(over_tasks(tasks) or "–"), ", ".join(str(len(task)) for task in tasks)] for variant, tasks in scores.items()]
     pairs = []
     for better, worse, interval in improvements(scores):
-        bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else ""
+        bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else " (open)"
         pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
     aggregate = table(["variant", "interquartile mean of returns", "runs by task"], rows)
     note = (
@@ -274,8 +241,7 @@ def _area_table(collection: Collection) -> str:
         for variant in collection.variants:
             values = areas(collection, task, variant)
             if len(values):
-                evaluated = [entry for entry in collection.finished(task, variant) if entry.evaluations]
-                means = np.mean([means_at(entry, collection.dropouts) for entry in evaluated], axis=0)
+                means = np.mean([means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)], axis=0)
                 spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
                 rows.append([task, variant, *(f"{value:.1f}" for value in means), f"{values.mean():.1f}{spread}"])
     columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
@@ -285,7 +251,7 @@ def _area_table(collection: Collection) -> str:
 def _runs(collection: Collection, measure: Measure) -> str:
     rows = []
     for entry in collection.entries:
-        score = measure.score(entry)
+        score = measure.score(entry) if entry.finished else float("nan")
         machine = entry.run.read_machine()
         document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
         detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{text(json.dumps(document, indent=1))}</pre></details>"
@@ -297,15 +263,18 @@ def _runs(collection: Collection, measure: Measure) -> str:
 
 
 def _broken(collection: Collection) -> str:
-    if not collection.broken:
-        return ""
-    items = "".join(f"<li><code>{text(name)}</code>: {text(reason)}</li>" for name, reason in collection.broken)
-    return f"<div class=warn><h2>{len(collection.broken)} not reported or incomplete</h2><ul>{items}</ul></div>"
+    boxes = ((collection.broken, "not reported"), (collection.incomplete, "incomplete"))
+    return "".join(_named(found, what) for found, what in boxes if found)
+
+
+def _named(found: Sequence[tuple[str, str]], what: str) -> str:
+    items = "".join(f"<li><code>{text(name)}</code>: {text(reason)}</li>" for name, reason in found)
+    return f"<div class=warn><h2>{len(found)} {what}</h2><ul>{items}</ul></div>"
 
 
 def _unfinished(collection: Collection) -> str:
     failed = [entry for entry in collection.entries if entry.failure is not None and not entry.finished]
-    items = "".join(f"<li>{text(f'{e.config.task} {e.variant} seed {e.config.seed}')}: {text(e.failure or '')}</li>" for e in failed)
+    items = "".join(f"<li>{text(entry.label)}: {text(entry.failure or '')}</li>" for entry in failed)
     errors = f"<div class=warn><h2>{len(failed)} failed</h2><ul>{items}</ul></div>" if failed else ""
     count = sum(not entry.finished for entry in collection.entries) - len(failed)
     which = f"{count} runs have" if count > 1 else "One run has"

@@ -50,10 +50,14 @@ class EvaluationPlan:
     """Episodes at each of them, over varying initial conditions."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ConfigError(f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100.")
-        if self.dropouts:
-            check_grid(self.dropouts)
+        wrong = [f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100."] if self.episodes < 1 else []
+        try:
+            if self.dropouts:
+                check_grid(self.dropouts)
+        except ConfigError as error:
+            wrong.append(f"evaluation.dropouts: {error}")
+        if wrong:
+            raise ConfigError(" ".join(wrong))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,14 +240,21 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
         )
         if not fits:
             raise ConfigError(f"{key}.{name} is {value!r}, but it should look like {fields[name].default!r}.")
-    return kind(**{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in known.items()})
+    return kind(**{name: _as_field(value, fields[name].default) for name, value in known.items()})
+
+
+def _as_field(value: Any, default: Any) -> Any:
+    """A value of a TOML table as a field holds it: TOML's 0 is a whole number, also where the field can be a fraction."""
+    if isinstance(value, list):
+        return tuple(map(float, value))
+    return float(value) if isinstance(default, float) else value
 
 
 def _plan(
     table: dict[str, Any], tasks: tuple[str, ...], seeds: tuple[int, ...], variants: dict[str, dict[str, Any]], problems: _Problems
 ) -> tuple[PlannedRun, ...]:
     common = problems.guard(lambda: _table(table, "overrides"), {})
-    if "steps" in table:
+    if "steps" in table and _steps_fit(table["steps"], problems):
         common = {"steps": table["steps"]} | common
     grid = problems.guard(lambda: _table(table, "grid"), {})
     cells = problems.guard(lambda: list(_cells(grid)), [])
@@ -264,6 +275,14 @@ def _plan(
         runs += [PlannedRun(variant, config) for config in problems.guard(build, [])]
     _check_distinct(runs, problems)
     return tuple(runs)
+
+
+def _steps_fit(steps: Any, problems: _Problems) -> bool:
+    """Whether a budget is one; said here too, so that a wrong task or variant does not hide it."""
+    fits = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
+    if not fits:
+        problems.add(f"steps is {steps!r}, but it should be a whole number of environment steps above 0. Leave it out for each task's own budget.")
+    return fits
 
 
 def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
@@ -309,7 +328,10 @@ def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:
     for run in runs:
         other = first.setdefault(run.folder, run)
         if other is not run:
-            problems.add(f"the variants {other.variant!r} and {run.variant!r} are the same config, so comparing them would tell nothing.")
+            problems.add(
+                f"the variants {other.variant!r} and {run.variant!r} are the same config, so comparing them would tell nothing. If overrides or the "
+                f"grid set what they differ in, leave one of them out."
+            )
 
 
 def _table(table: dict[str, Any], key: str) -> dict[str, Any]:

@@ -212,6 +212,12 @@ def interquartile_band(
     return _band(steps, rows, summarise)
 
 
+def range_band(curves: Sequence[Curve], window: int = 1) -> Band:
+    """Interquartile mean over runs, and the lowest and the highest of them: what is known of runs that are too few for an interval."""
+    steps, rows = align([_smoothed(curve, window) for curve in curves])
+    return _band(steps, rows, lambda values: (float(interquartile_mean(values)), float(values.min()), float(values.max())))
+
+
 def _smoothed(curve: Curve, window: int) -> Curve:
     return Curve(curve.steps, moving_average(curve.values, window))
 

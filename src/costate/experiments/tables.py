@@ -126,6 +126,11 @@ def complete_scores(collection: Collection, measure: Measure) -> dict[str, list[
     return {variant: [by_cell[task, variant] for task in shared] for variant in collection.variants} if shared else {}
 
 
+def over_tasks(tasks: Sequence[np.ndarray]) -> Interval | None:
+    """The interquartile mean of the runs of all tasks together; None with unequal numbers of runs, by which the pooled mean would weigh the tasks."""
+    return stratified_bootstrap(tasks, interquartile_mean) if len({len(task) for task in tasks}) == 1 else None
+
+
 def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, Interval]]:
     """P(row beats column) for every ordered pair in which the row comes later in the sweep than the column."""
     names = list(scores)
@@ -135,9 +140,9 @@ def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, In
 def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
     """Area under the degradation curve of every finished run of a cell, over the probabilities that all runs have."""
     grid = np.array(collection.dropouts)
-    return np.array([area_under(grid, means_at(entry, collection.dropouts)) for entry in collection.finished(task, variant) if entry.evaluations])
+    return np.array([area_under(grid, means_at(entry, collection.dropouts)) for entry in collection.evaluated(task, variant)])
 
 
 def means_at(entry: Entry, dropouts: Sequence[float]) -> np.ndarray:
-    """Mean return at each of some blackout probabilities."""
+    """Mean return at each of some blackout probabilities, at all of which the run was evaluated."""
     return np.array([evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None])

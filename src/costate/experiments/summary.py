@@ -1,0 +1,117 @@
+"""The numbers behind a report as plain data, small enough to keep."""
+
+import importlib.metadata
+import itertools
+from typing import Any
+
+import numpy as np
+
+from costate.config import config_hash
+from costate.experiments.alignment_section import aligned
+from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, window_of
+from costate.experiments.statistics import Interval, mean_band, standard_deviation
+from costate.experiments.tables import Cell, Measure, areas, cells, complete_scores, improvements, means_at, over_tasks
+
+
+def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
+    """The numbers behind the page, small enough to keep: every run's end, evaluations and a thinned curve."""
+    return {
+        "format": 1,
+        "name": collection.name,
+        "description": collection.description,
+        "costate": importlib.metadata.version("costate"),
+        "measure": measure.words,
+        "cells": [
+            {
+                "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
+                "costate_loss": _number(cell.costate, 4),
+            } | (_statistics(cell) if len(cell.scores) else {})
+            for cell in cells(collection, measure)
+        ],
+        "over_tasks": _over_tasks(complete_scores(collection, measure)),
+        "robustness": _robustness(collection),
+        "curves": _curve_summaries(collection),
+        "runs": [_run_summary(entry) for entry in collection.entries],
+        "alignment": [{"task": each.task, "variant": each.variant, "found": each.document} for each in aligned(collection)],
+        "broken": [{"run": name, "reason": reason} for name, reason in collection.broken],
+        "incomplete": [{"run": name, "reason": reason} for name, reason in collection.incomplete],
+    }  # fmt: skip
+
+
+def _statistics(cell: Cell) -> dict[str, Any]:
+    return {
+        "mean": _number(cell.mean),
+        "deviation": _number(cell.deviation),
+        "median": _number(cell.median),
+        "interquartile_mean": _interval(cell.interquartile),
+    }
+
+
+def _interval(interval: Interval, digits: int = 2) -> dict[str, float | None]:
+    """Bounds are None where runs are too few for them."""
+    return {name: _number(getattr(interval, name), digits) for name in ("estimate", "low", "high")}
+
+
+def _over_tasks(scores: dict[str, list[np.ndarray]]) -> dict[str, Any]:
+    """What the page says over all tasks on which every variant has finished runs."""
+    pairs = improvements(scores) if len(scores) > 1 else []
+    return {
+        "interquartile_mean": {variant: None if (found := over_tasks(tasks)) is None else _interval(found) for variant, tasks in scores.items()},
+        "improvement": [{"better": better, "worse": worse} | _interval(interval, 4) for better, worse, interval in pairs],
+    }
+
+
+def _robustness(collection: Collection) -> list[dict[str, Any]]:
+    found = []
+    for task, variant in itertools.product(collection.tasks, collection.variants):
+        values = areas(collection, task, variant) if len(collection.dropouts) > 1 else np.array([])
+        if len(values):
+            means = np.mean([means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)], axis=0)
+            record = {"task": task, "variant": variant, "dropouts": list(collection.dropouts), "means": _rounded(means)}
+            found.append(record | {"area": _number(float(values.mean())), "area_deviation": _number(float(standard_deviation(values)))})
+    return found
+
+
+def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
+    found = []
+    for task in collection.tasks:
+        for variant in collection.variants:
+            for metric in (RETURN, COSTATE):
+                curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
+                if curves:
+                    band = mean_band(curves, window_of(curves))
+                    picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
+                    record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
+                    spread = band.high - band.centre
+                    found.append(record | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)})
+    return found
+
+
+def _run_summary(entry: Entry) -> dict[str, Any]:
+    machine = entry.run.read_machine()
+    return {
+        "hash": config_hash(entry.config),
+        "task": entry.config.task,
+        "variant": entry.variant,
+        "seed": entry.config.seed,
+        "env_steps": entry.env_steps,
+        "finished": entry.finished,
+        "hours": round(entry.hours, 3),
+        "training_return": _number(entry.final_training_return),
+        "evaluations": [
+            {"dropout": e.dropout, "episodes": len(e.returns), "mean": round(e.mean, 2), "median": round(e.median, 2),
+             "quartiles": _rounded(np.array(e.quartiles))}
+            for e in entry.evaluations
+        ],
+        "versions": machine.get("versions", {}),
+        "learner_devices": machine.get("learner_devices"),
+    }  # fmt: skip
+
+
+def _rounded(values: np.ndarray, digits: int = 2) -> list[float | None]:
+    return [_number(float(value), digits) for value in values]
+
+
+def _number(value: float, digits: int = 2) -> float | None:
+    """A number for JSON, which has no word for one that does not exist."""
+    return round(value, digits) if np.isfinite(value) else None
