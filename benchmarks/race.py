@@ -1,10 +1,10 @@
 """Presets against each other on the clock: each is trained alone, one after the other, and their curves are compared in minutes and in steps.
 
-    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --steps 3_000_000 --minutes 5 --out docs/results/race
+    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru nc-sac-gru --steps 3_000_000 --minutes 5 --out docs/results/race
 
-The first preset sets the mark: what it returns in the last tenth of ``--steps``. The others are given ``--minutes``. Minutes are those of a run's own
-clock (compiling and saving count), returns those of training, with exploring controls under blackouts, averaged over at least 32 episodes. Runs that
-are there already are used as they are. Nothing else should run on the machine.
+The first preset sets the mark: what it returns in the last tenth of ``--steps``, over which its step size falls to zero. The others are given
+``--minutes``. Minutes are those of a run's own clock (compiling and saving count), returns those of training, with exploring controls under
+blackouts, averaged over 32 episodes once there are so many. Runs that are there already are used as they are. Nothing else should run on the machine.
 """
 
 import argparse
@@ -23,17 +23,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 from time_to_return import points
 
+from costate.interrupts import INTERRUPTED
+from costate.pictures import from_zero
 from costate.run_directory import open_run
 
 EPISODES = 32
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
-# Compiling, and a last iteration that is finished and saved.
-GRACE_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What a run returned over time; every point is a mean over at least 32 episodes."""
+    """What a run returned over time."""
 
     minutes: np.ndarray
     steps: np.ndarray
@@ -54,7 +54,9 @@ def train(task: str, preset: str, seed: int, out: pathlib.Path, steps: int | Non
         process.wait(None if minutes is None else 60.0 * minutes)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.wait(GRACE_SECONDS)
+        process.wait()
+    if process.returncode not in (0, INTERRUPTED):
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}; what it said is above. Remove {out} and try again.")
 
 
 def read_curve(path: pathlib.Path) -> Curve:
@@ -98,7 +100,7 @@ def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> 
             panel.plot(over, curve.returns, color=colour, linewidth=1.6, label=name)
         panel.axhline(mark_of(next(iter(of_task.values()))), color="#999999", linewidth=0.8, linestyle=":")
         panel.set(title=task, xlabel="minutes on this machine" if axis == "minutes" else "environment steps (millions)")
-        panel.set_ylim(bottom=0.0)
+        from_zero(panel)
         if axis == "steps":
             panel.set_xscale("log")
         panel.grid(alpha=0.25)
@@ -126,13 +128,15 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+")
-    parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
+    parser.add_argument("--presets", nargs="+", default=["nc-gru", "nc-sac-gru"])
     parser.add_argument("--steps", type=int, default=3_000_000, help="of the first preset")
     parser.add_argument("--minutes", type=float, default=5.0, help="of the others")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/race"), help="of the pictures and numbers, without endings")
     arguments = parser.parse_args()
+    if len(arguments.presets) > len(COLOURS):
+        parser.error(f"{len(arguments.presets)} presets were given, but there are colours for {len(COLOURS)}")
     curves: dict[str, dict[str, Curve]] = {}
     for task in arguments.tasks:
         curves[task] = {}
@@ -141,6 +145,8 @@ def main() -> int:
             if not out.exists():
                 first = preset == arguments.presets[0]
                 train(task, preset, arguments.seed, out, arguments.steps if first else None, None if first else arguments.minutes)
+            if preset == arguments.presets[0] and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
+                raise SystemExit(f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it.")
             curves[task][preset] = read_curve(out)
         print(table({task: compare(curves[task])}), flush=True)
     found = {task: compare(of_task) for task, of_task in curves.items()}

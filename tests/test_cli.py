@@ -284,7 +284,10 @@ def test_a_preset_is_that_of_the_task_wherever_it_stands(task, critic, tmp_path,
     monkeypatch.setattr("costate.training.train_together", note)
     assert main(["train", task, "--algorithm", "sac"]) == 130
     assert main(["train", "--preset", "nc-sac-gru", "--seed", "3", task]) == 130
-    assert [(config.task, config.sac.critic) for config in seen] == [(task, critic)] * 2
+    other = {"LQG": "LQR", "LQR": "LQG"}[task]
+    assert main(["train", "--algorithm", "sac", "--out", other, task]) == 130
+    assert main(["train", "--algorithm", "sac", "--overwrite", task]) == 130
+    assert [(config.task, config.sac.critic) for config in seen] == [(task, critic)] * 4
 
 
 def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):

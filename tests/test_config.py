@@ -19,6 +19,7 @@ from costate.config import (
     with_overrides,
 )
 from costate.cores.ctrnn import CTRNNConfig
+from costate.envs.sensors import SensorConfig
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.readouts.linear import QuadraticReadoutConfig
@@ -128,6 +129,9 @@ def test_differing_fields_names_them_with_both_values():
         ({"seed": -1}, "seed is -1"),
         ({"checkpoint_every": 0}, "checkpoint_every is 0"),
         ({"rollout": RolloutConfig(environments=30)}, "28 or 32 environments"),
+        ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.0)}, "no sensor ever fails"),
+        ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.5, burst_length=5.0, delay=2)}, "burst_length, delay cannot set in"),
+        ({"ppo": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"}, "adaptive, which would soon undo"),
         (
             {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
             "initial_deviation is 0.5, but soft actor-critic .* no effect",

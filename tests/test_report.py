@@ -134,13 +134,12 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     assert f"not reported: {runs[1].name}: its log was cut or damaged: row 1 of metrics.jsonl" in out
     for run in (3, 4):
         assert f"incomplete: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
-        assert f"incomplete: {runs[run].name}: it has not been evaluated at 0.5 blackout, as the others have" in out
     assert f"not reported: {runs[5].name}: its metrics hold something that is no row of numbers" in out
     assert f"not reported: {runs[7].name}: " in out
     assert "8 runs reported" in out
     page = (folder / "report" / "index.html").read_text()
     assert "4 not reported" in page
-    assert "4 incomplete" in page
+    assert "2 incomplete" in page
     # The other runs are still scored by their evaluations, and those without count as unfinished.
     collection = read_collection(folder)
     assert choose_measure(collection) == Measure(0.5)
@@ -235,6 +234,26 @@ def test_a_run_that_lacks_an_evaluation_is_named_and_takes_none_from_the_others(
     # Where it was evaluated it counts.
     cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
     assert (len(cell.scores), cell.unfinished) == (3, 0)
+
+
+def test_variants_are_compared_where_all_of_them_were_evaluated(tmp_path):
+    for seed in range(5):
+        make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0], 0.75: [8.0], 0.9: [0.0]})
+    for seed in range(3):
+        make_run(tmp_path, "nc-gru", "CheetahRun", seed, [1.0] * 4, {0.5: [20.0], 0.75: [16.0]})
+    collection = read_collection(tmp_path)
+    assert collection.dropouts == (0.5, 0.75)
+    assert collection.incomplete == ()
+    np.testing.assert_allclose([areas(collection, "CheetahRun", variant).mean() for variant in ("gru", "nc-gru")], [9.0, 18.0])
+    page = write_report(tmp_path)[0].read_text()
+    assert "95 % stratified bootstrap intervals, but for variants with fewer than four seeds on some task" in page
+
+
+def test_a_log_with_a_gap_is_named(folder):
+    run = min(path.parent for path in folder.glob("*/config.json"))
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:4] + lines[9:]))
+    assert (run.name, "its log has a gap: row 5 of metrics.jsonl is that of iteration 10") in read_collection(folder).broken
 
 
 def test_the_summary_holds_the_statistics_of_the_page(tmp_path):

@@ -66,7 +66,7 @@ def test_the_table_shows_means_and_area(runs):
     assert lines[0] == ["run", "0", "0.5", "area", "steps", "folder"]
     assert lines[1] == ["GRU", "seed", "0", "100.0", "50.0", "75.0", "4,000", str(runs[0].path)]
     # Over the two seeds: 100 and 120, 50 and 70, 75 and 95, each with a deviation of √200.
-    assert lines[3] == ["GRU", "mean", "110.0", "60.0", "85.0"]
+    assert lines[3] == ["GRU", "mean", "110.0", "60.0", "85.0", "4,000", "2", "seeds"]
     assert lines[4] == ["GRU", "±", "14.1", "14.1", "14.1"]
     one = table([Degradation(runs[0], evaluations[:1]), Degradation(runs[1], better[:1])], ["GRU", "NC-GRU"]).splitlines()
     assert len(one) == 3

@@ -1,17 +1,23 @@
 """Rollouts on worlds whose every number is known."""
 
+import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from costate._errors import ConfigError
+from costate.algorithms import algorithm_for
+from costate.config import preset
 from costate.envs.analytic import AnalyticEnv
+from costate.envs.factory import make_env
 from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy
+from costate.programs import draw_exploration, fresh_states, roll_seeds, start_episodes
 from costate.rollout import RolloutConfig, begin, collect, share_of_faults
 from costate.running_stats import empty_stats, normalise
 
@@ -98,7 +104,8 @@ def test_faults_that_set_in_strike_that_share_of_the_observations(share):
     assert abs(dark.mean() - share) <= 4 * (share * (1 - share) / dark.size) ** 0.5
     # Cues are never 0, and what a policy reads of the last one is what the next rollout begins with.
     assert set(np.unique(np.asarray(trajectory.observation)[1:][~dark])) <= {-1.0, 1.0}
-    np.testing.assert_array_equal(state.timestep.complete[:, 0] == 0.0, np.zeros(3, bool))
+    if share in (0.0, 1.0):
+        np.testing.assert_array_equal(state.timestep.observation[:, 0] == 0.0, np.full(3, share == 1.0))
     # Fresh policies hardly react to what they see (their mean is below 0.01), so that the noise can be compared.
     np.testing.assert_allclose(trajectory.action, usual.action, atol=0.05)
 
@@ -108,6 +115,27 @@ def test_the_share_of_faults_grows_linearly_to_one():
     shares = [float(share_of_faults(config, 50, jnp.int32(iteration))) for iteration in (0, 1, 5, 10, 30)]
     np.testing.assert_allclose(shares, [0.0, 0.1, 0.5, 1.0, 1.0], rtol=1e-6)
     assert share_of_faults(RolloutConfig(), 50, jnp.int32(0)) is None
+
+
+@pytest.mark.parametrize("name", ["nc-gru", "nc-sac-gru"])
+def test_a_run_whose_faults_set_in_begins_with_sight(name):
+    """All observations are to go dark, over a run of four iterations: none in the first, half of them in the third, all without a warm-up."""
+    base = dataclasses.replace(preset(name, "LQR"), policy=PolicyConfig(hidden_size=4), sensors=SensorConfig(1.0))
+    if base.algorithm == "sac":
+        base = dataclasses.replace(base, sac=dataclasses.replace(base.sac, warmup_steps=0))
+    rollout = dataclasses.replace(base.rollout, environments=4, rollout_length=200)
+    shares = []
+    for warmup, iteration in ((1.0, 0), (1.0, 2), (0.0, 0)):
+        config = dataclasses.replace(base, rollout=dataclasses.replace(rollout, fault_warmup=warmup), steps=4 * 800)
+        algorithm, env, states = algorithm_for(config), make_env(config.task, 4, (0,), config.sensors), fresh_states(config, (0,))
+        states = eqx.tree_at(lambda states: states.iteration, states, jnp.full(1, iteration, jnp.int32))
+        drawn = draw_exploration(config, env, states.key)
+        _, experience = jax.jit(functools.partial(roll_seeds, algorithm, env))(algorithm.acting(states), start_episodes(config, env, states), drawn)
+        # Without those that environments start with.
+        shares.append(float((np.asarray(algorithm.collected(experience).observation)[0, 1:] == 0.0).all(-1).mean()))
+    assert shares[0] == 0.0
+    assert abs(shares[1] - 0.5) < 4 * (0.25 / 796) ** 0.5
+    assert shares[2] == 1.0
 
 
 def test_sensor_dropout_and_action_noise_have_keys_of_their_own():

@@ -44,12 +44,21 @@ def copy(whole, tmp_path):
     return open_run(shutil.copytree(whole[0].path, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize(("length", "iterations", "cut"), [pytest.param(1000, 4, 3, marks=pytest.mark.slow), (500, 6, 5)])
-def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut):
+@pytest.mark.parametrize(
+    ("length", "iterations", "cut", "steered"),
+    [
+        pytest.param(1000, 4, 3, False, marks=pytest.mark.slow),
+        pytest.param(500, 6, 5, False, marks=pytest.mark.thorough),
+        # With all that an iteration leaves for the next one, and that depends on how far the run has come.
+        (500, 6, 5, True),
+    ],
+)
+def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut, steered):
     """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
-    config = dataclasses.replace(
-        small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=RolloutConfig(environments=4, rollout_length=length)
-    )
+    rollout = RolloutConfig(environments=4, rollout_length=length, fault_warmup=0.8 if steered else 0.0)
+    config = dataclasses.replace(small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=rollout)
+    if steered:
+        config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=2, learning_rate_decay="adaptive", target_kl=1e-3))
     whole = train(config, tmp_path / "whole").run
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", reporter=Breaker(after=cut))

@@ -53,6 +53,7 @@ class RunConfig:
         task = TASKS[self.task]  # an unknown task is the first thing to say
         check_sensors(self.sensors, task.observation, task.episode_steps)
         self._check_learner()
+        self._check_warmup()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
@@ -69,6 +70,10 @@ class RunConfig:
         self._check_hypotheses()
         if self.algorithm == "ppo":
             check_divisible(self.rollout, self.ppo)
+            if self.ppo.learning_rate_decay == "adaptive" and self.diverged == "slow-down":
+                raise ConfigError(
+                    "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo that the rate was halved. Leave one out."
+                )
         else:
             check_sac(self.rollout, self.sac, self.iterations)
             if self.sac.critic == "sighted" and not TASKS[self.task].observes_state:
@@ -86,6 +91,20 @@ class RunConfig:
                     f"initial_deviation is {readout.initial_deviation}, but soft actor-critic learns how widely to explore, so that it would have no "
                     f"effect. Leave it out, or use --algorithm ppo."
                 )
+
+    def _check_warmup(self) -> None:
+        """Faults that remember, or that a robot is built with, cannot set in by being left out now and then."""
+        if self.rollout.fault_warmup == 0.0:
+            return
+        passing = ("dropout", "group_dropout", "sensor_dropout", "noise")
+        if not any(getattr(self.sensors, name) > 0.0 for name in passing):
+            raise ConfigError(f"fault_warmup is {self.rollout.fault_warmup}, but no sensor ever fails, so that nothing could set in. Leave it out.")
+        others = [name for name in self.sensors.other_faults if name not in passing]
+        if others:
+            raise ConfigError(
+                f"fault_warmup is {self.rollout.fault_warmup}, but {', '.join(others)} cannot set in by and by: only faults of single steps can "
+                f"({', '.join(passing)}). Leave fault_warmup or the others out."
+            )
 
     def _check_hypotheses(self) -> None:
         ppo, policy = self.ppo, self.policy

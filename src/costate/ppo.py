@@ -63,8 +63,8 @@ def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""])
 def steered(pace: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
     """The pace after an iteration that changed the policy by ``divergence``.
 
-    Faster by half if that was less than half of the target, slower by a third if it was more than twice the target (Schulman et al. 2017, Section 4,
-    who steer a penalty so); at most ten times faster or slower than the learning rate that was given.
+    Faster by half if that was less than half of the target, slower by a third if it was more than twice the target, as the penalty of Schulman et
+    al. (2017, Section 4) is steered by other factors; at most ten times faster or slower than the learning rate that was given.
     """
     quicker = jnp.where(divergence < 0.5 * target, pace * 1.5, pace)
     return jnp.clip(jnp.where(divergence > 2.0 * target, pace / 1.5, quicker), 0.1, 10.0)

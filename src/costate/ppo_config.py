@@ -39,9 +39,9 @@ class PPOConfig:
     learning_rate: float = 2.5e-4
     """Adam's step size at the start."""
     learning_rate_decay: Literal["linear", "none", "adaptive"] = "linear"
-    """Whether the step size falls linearly to zero over the run, stays, or is steered so that an iteration changes the policy by target_kl."""
+    """Whether the step size falls linearly to zero over the run, stays, or is steered so that iterations change the policy by target_kl."""
     target_kl: float = 0.01
-    """Kullback-Leibler divergence between the policies before and after an iteration that an adaptive step size is steered to."""
+    """Kullback-Leibler divergence from the policy that collected, mean over the last epoch, that an adaptive step size is steered to."""
     adam_epsilon: float = 1e-5
     """Adam's ε."""
     max_gradient_norm: float = 0.5
@@ -91,6 +91,10 @@ class PPOConfig:
             raise ConfigError(
                 f"target_kl is {self.target_kl}, but learning_rate_decay is {self.learning_rate_decay}, so that nothing is steered to it. Give "
                 f"--learning-rate-decay adaptive, or leave it out."
+            )
+        if self.learning_rate_decay == "adaptive" and self.epochs < 2:
+            raise ConfigError(
+                "learning_rate_decay is adaptive, but with 1 epoch nothing is seen again after the policy has moved. Use 2 epochs or more."
             )
         if self.bptt_length is not None and self.bptt_length < 1:
             raise ConfigError(f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout.")

@@ -1,7 +1,5 @@
 """The losses of proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E), on one minibatch of sequences."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 
@@ -26,15 +24,17 @@ def clipped_value_loss(value: Float[Array, "T S"], old: Float[Array, "T S"], tar
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
-def value_term(unrolled: Unrolled, rows: Rows, bound: float) -> Float[Array, ""]:
-    """The value loss, clipped to ``bound``; of an ensemble the mean over its critics, each by the rows from which it learns."""
+def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array, ""]:
+    """The value loss; of an ensemble the mean over its critics, each by the rows from which it learns."""
+
+    def of_critic(value: Array, old: Array, weight: Array) -> Float[Array, ""]:
+        if config.value_loss == "plain":
+            return weighted_sum(0.5 * jnp.square(value - rows.value_target), weight)
+        return weighted_sum(clipped_value_loss(value, old, rows.value_target, config.clip_epsilon), weight)
+
     if unrolled.member_values is None or rows.member_values is None or rows.member_weight is None:
-        return weighted_sum(clipped_value_loss(unrolled.value, rows.value, rows.value_target, bound), rows.weight)
-
-    def of_member(value: Array, old: Array, weight: Array) -> Float[Array, ""]:
-        return weighted_sum(clipped_value_loss(value, old, rows.value_target, bound), weight)
-
-    return jax.vmap(of_member, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
+        return of_critic(unrolled.value, rows.value, rows.weight)
+    return jax.vmap(of_critic, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
 
 
 def costate_term(
@@ -81,8 +81,7 @@ def total_loss(
     ratio = jnp.exp(log_ratio)
 
     actor = weighted_sum(surrogate_loss(ratio, rows.advantage, config.clip_epsilon), rows.weight)
-    # Where nothing is clipped both errors are the same one.
-    critic = value_term(unrolled, rows, config.clip_epsilon if config.value_loss == "clipped" else math.inf)
+    critic = value_term(config, unrolled, rows)
     entropy = mean_entropy(unrolled.control, rows.weight, shards)
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:

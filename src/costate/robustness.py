@@ -10,6 +10,7 @@ import numpy as np
 from costate._errors import ConfigError
 from costate._progress import Tell, among, named, nobody
 from costate._registry import nearest
+from costate.config import RunConfig
 from costate.envs.sensors import PROBABILITIES, SensorConfig
 from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation
 from costate.run_directory import Run
@@ -112,19 +113,28 @@ NAMES = {"dropout": "blackout"}
 
 
 def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:
-    """Mean returns, one line for each run, and the area under its curve; of runs with one label also their mean and standard deviation."""
+    """Mean returns, one line for each run, and the area under its curve; of finished runs that differ only in their seed also mean and deviation."""
     names = [f"{label} seed {degradation.run.config.seed}" for label, degradation in zip(labels, degradations, strict=True)]
     width = max(map(len, (*names, *(f"{label} mean" for label in labels))))
     header = " ".join(f"{p:>8.4g}" for p in degradations[0].values)
     lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}  folder"]
     for name, degradation in zip(names, degradations, strict=True):
         lines.append(f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}  {degradation.run.path}")
-    for label in dict.fromkeys(labels):
-        seeds = np.array([_heights(degradation) for degradation, own in zip(degradations, labels, strict=True) if own == label])
-        if len(seeds) > 1:
-            lines.append(f"{f'{label} mean':{width}} {_numbers(seeds.mean(axis=0))}")
-            lines.append(f"{f'{label} ±':{width}} {_numbers(seeds.std(axis=0, ddof=1))}")
+    for label, seeds in _cells(degradations, labels):
+        heights = np.array([_heights(degradation) for degradation in seeds])
+        lines.append(f"{f'{label} mean':{width}} {_numbers(heights.mean(axis=0))} {_steps(seeds[0]):>12}  {len(seeds)} seeds")
+        lines.append(f"{f'{label} ±':{width}} {_numbers(heights.std(axis=0, ddof=1))}")
     return "\n".join(lines)
+
+
+def _cells(degradations: Sequence[Degradation], labels: Sequence[str]) -> list[tuple[str, list[Degradation]]]:
+    """Finished runs of which there are several seeds of one config, under its label."""
+    found: dict[tuple[str, RunConfig], dict[int, Degradation]] = {}
+    for degradation, label in zip(degradations, labels, strict=True):
+        config = degradation.run.config
+        if degradation.evaluations[0].env_steps == config.final_steps:
+            found.setdefault((label, dataclasses.replace(config, seed=0)), {}).setdefault(config.seed, degradation)
+    return [(label, list(seeds.values())) for (label, _), seeds in found.items() if len(seeds) > 1]
 
 
 def _heights(degradation: Degradation) -> np.ndarray:

@@ -29,7 +29,7 @@ class RolloutConfig:
     random_keys: Literal["separate", "shared"] = "separate"
     """Whether action noise and sensor dropout have keys of their own; the authors' code feeds one key to both."""
     fault_warmup: float = 0.0
-    """Share of training in which sensor faults set in: an observation is read through them with a chance that grows linearly from 0."""
+    """Share of training in which faults of single steps (dropouts, noise) set in: an observation meets them with a chance that grows from 0."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fault_warmup <= 1.0:
@@ -154,7 +154,8 @@ def share_of_faults(config: RolloutConfig, iterations: int, iteration: Int[Array
 def read_in_part(timestep: TimeStep, chance: Float[Array, " B"] | None, share: Float[Array, ""] | None) -> TimeStep:
     """A time step of which only that share of the environments is read through the faults, and the others as working sensors show them.
 
-    Blackouts with probability p thereby have the probability ``share`` × p, and every other fault is met as much less often.
+    Blackouts with probability p thereby have the probability ``share`` × p. For faults of single steps only: what a fault remembers, such as the
+    last value that arrived, would not be what was read.
     """
     if chance is None or share is None or timestep.complete is None:
         return timestep

@@ -71,7 +71,7 @@ class SACConfig:
     target_rate: float = 0.05
     """Share τ of the critic that the target critic takes over with every update."""
     trace_decay: float = 0.0
-    """λ of the returns that the critic learns from: 0 looks one step ahead, more lets rewards of a window travel further in every update."""
+    """κ of the returns that the critic learns from: 0 looks one step ahead, more lets rewards of a window travel further in every update."""
     initial_temperature: float = 0.1
     """Weight α of the entropy at the start."""
     target_entropy: float = -0.5
@@ -228,11 +228,11 @@ def soft_backup(
     """What the critic should say of every row, meaningless in the last: with the target critic's value Q̄ of a new control and its entropy bonus
     −α log π(u),
 
-        G_t = r_t + γ_t [−α log π(u_{t+1}) + (1 − λ_t) Q̄_{t+1} + λ_t G_{t+1}].
+        G_t = r_t + γ_t [−α log π(u_{t+1}) + (1 − κ_t) Q̄_{t+1} + κ_t G_{t+1}].
 
-    λ_t is ``trace_decay`` where the control of the next row can be learnt from, and 0 where it was ignored or its outcome is not in the window. With
+    κ_t is ``trace_decay`` where the control of the next row can be learnt from, and 0 where it was ignored or its outcome is not in the window. With
     0 everywhere this is the usual backup; otherwise it is Peng's Q(λ) (Peng and Williams 1994), which does not correct for controls that the actor
-    would no longer choose: Kozuno et al. (2021) find that it learns faster for it.
+    would no longer choose.
     """
     believed, extra = _of_next_row(value), _of_next_row(bonus)
     if trace_decay == 0.0:

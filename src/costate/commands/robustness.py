@@ -77,8 +77,8 @@ def _variant_of(run: Run) -> str:
     """The name of a run's variant in the sweep that it is part of, or else its preset."""
     from costate.experiments.collection import read_manifest
 
-    records = read_manifest(run.path.parent)["runs"]
-    return next((record["variant"] for record in records if record["folder"] == run.path.name), variant_name(run.config))
+    path = run.path.resolve()
+    return next((record["variant"] for record in read_manifest(path.parent)["runs"] if record["folder"] == path.name), variant_name(run.config))
 
 
 def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
@@ -169,7 +170,9 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
 
 def _task_among(words: list[str]) -> str:
     """The task on a command line. Any task if there is none: the parser proper says what is missing or unknown."""
-    for word in words:
+    behind_flags = [word for before, word in itertools.pairwise(["", *words]) if before.startswith("--") and "=" not in before]
+    # A word behind a flag is more likely its value; some flags have none.
+    for word in (*(word for word in words if word not in behind_flags), *behind_flags):
         with contextlib.suppress(ConfigError):
             return TASKS[word].name
     return next(iter(TASKS)).name

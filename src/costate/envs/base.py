@@ -30,7 +30,7 @@ class TimeStep(eqx.Module):
     is_first: Bool[Array, "*S"]
     is_last: Bool[Array, "*S"]
     complete: Float[Array, "*S O"] | None = None
-    """What working sensors would have shown, where failing ones stand between. For learning only: a policy never reads it."""
+    """What working sensors would have shown, where failing ones stand between. For learning only: a trained policy never reads it."""
 
 
 class AbstractActuators(abc.ABC):

@@ -1,6 +1,6 @@
 """Sensors that fail: which faults there are, in which order readings meet them, and an environment that is seen through them.
 
-Faults live in the environment, so that training and evaluation see the same process.
+Faults live in the environment, so that training and evaluation see the same process (but for a warm-up that was asked for, `rollout.read_in_part`).
 """
 
 import dataclasses

@@ -118,13 +118,21 @@ class Collection:
 
     @functools.cached_property
     def dropouts(self) -> tuple[float, ...]:
-        """Blackout probabilities at which most of the finished runs that were evaluated at all were evaluated; a run that lacks one is left out."""
+        """Blackout probabilities at which every variant was evaluated on every task, by at least half of its finished runs; a run that lacks one of
+        them is left out where it is needed.
+        """
         return _usual_dropouts(self.entries)
 
 
 def _usual_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
-    grids = [{evaluation.dropout for evaluation in entry.evaluations} for entry in entries if entry.finished and entry.evaluations]
-    return tuple(sorted(dropout for dropout in set().union(*grids) if 2 * sum(dropout in grid for grid in grids) > len(grids)))
+    cells: dict[tuple[str, str], list[set[float]]] = {}
+    for entry in entries:
+        if entry.finished and entry.evaluations:
+            cells.setdefault((entry.config.task, entry.variant), []).append({evaluation.dropout for evaluation in entry.evaluations})
+    usual = [
+        {dropout for grid in grids for dropout in grid if 2 * sum(dropout in other for other in grids) >= len(grids)} for grids in cells.values()
+    ]
+    return tuple(sorted(set.intersection(*usual))) if usual else ()
 
 
 def _lacking(entry: Entry, dropouts: Sequence[float]) -> list[float]:
@@ -159,9 +167,9 @@ def read_collection(folder: pathlib.Path) -> Collection:
         entries.append(entry)
         incomplete += [(name, problem) for problem in problems]
     broken += _missing(folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken})
-    usual = _usual_dropouts(entries)
+    usual, explained = _usual_dropouts(entries), {name for name, _ in incomplete}
     for entry in entries:
-        lacking = _lacking(entry, usual) if entry.finished else []
+        lacking = _lacking(entry, usual) if entry.finished and str(entry.run.path.relative_to(folder)) not in explained else []
         if lacking:
             which = ", ".join(f"{dropout:.4g}" for dropout in lacking)
             incomplete.append((str(entry.run.path.relative_to(folder)), f"it has not been evaluated at {which} blackout, as the others have"))
@@ -207,6 +215,9 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
         logged = rows[-1]["env_steps"] if rows else 0
         if logged < newest:
             return f"its log was cut or damaged: row {len(rows) + 1} of metrics.jsonl cannot be read, but it was trained to {newest:,} steps"
+        gap = next((number for number, row in enumerate(rows, start=1) if row.get("iteration", number) != number), None)
+        if gap is not None:
+            return f"its log has a gap: row {gap} of metrics.jsonl is that of iteration {rows[gap - 1]['iteration']}"
         if not rows and failure is None:
             return "it has no metrics: training had not finished an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])

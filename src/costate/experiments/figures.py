@@ -93,7 +93,7 @@ def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Fig
     axes = figure.subplots()
     every = np.concatenate([task for tasks in scores.values() for task in tasks])
     lowest, highest = min(0.0, float(every.min())), float(every.max())
-    margin = max(0.02 * (highest - lowest), 1.0)
+    margin = 0.02 * (highest - lowest) or 1.0
     thresholds = np.linspace(lowest - margin if lowest < 0.0 else 0.0, highest + margin, 201)
     for variant, tasks in scores.items():
         low, high = profile_band(tasks, thresholds)

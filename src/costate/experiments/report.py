@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import functools
 import importlib.metadata
+import itertools
 import json
 import pathlib
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from costate._progress import Tell, nobody
 from costate.config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
-from costate.experiments.collection import COSTATE, SPREAD, Collection, read_collection
+from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, read_collection
 from costate.experiments.markup import table, text
 from costate.experiments.statistics import FEWEST
 from costate.experiments.summary import summarise
@@ -105,22 +106,23 @@ def make_sections(collection: Collection, measure: Measure) -> list[Section]:
         sections.append(Section("Memory against true co-states", note, alignment_figure(collection), "alignment", alignment_table(collection)))
     sections += _evaluation_sections(collection, measure)
     if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
-        bands = f"without bands: {FEW}" if _too_few(scores) else "with pointwise 95 % bootstrap bands"
-        note = f"Share of runs whose final score is above τ, averaged over tasks, {bands}."
+        note = f"Share of runs whose final score is above τ, averaged over tasks; {_which_intervals(scores, 'pointwise 95 % bootstrap bands')}."
         sections.append(Section("Performance profile", note, figures.profiles(collection, scores), "profiles"))
     return sections
 
 
-FEW = "fewer than four seeds on some task"
-
-
-def _too_few(scores: dict[str, list[np.ndarray]]) -> bool:
-    """Whether some variant has too few runs on some task for an interval."""
-    return min(len(task) for tasks in scores.values() for task in tasks) < FEWEST
+def _which_intervals(scores: dict[str, list[np.ndarray]], what: str) -> str:
+    """Which variants have bounds: those with enough runs on every task."""
+    few = [min(map(len, tasks)) < FEWEST for tasks in scores.values()]
+    if not any(few):
+        return what
+    reason = "with fewer than four seeds on some task"
+    return f"no {what}: all variants are {reason}" if all(few) else f"{what}, but for variants {reason}"
 
 
 def _bounds_of_curves(collection: Collection) -> str:
-    counts = [len(collection.cell(task, variant)) for task in collection.tasks for variant in collection.variants]
+    cells = itertools.product(collection.tasks, collection.variants)
+    counts = [sum(entry.curve(RETURN) is not None for entry in collection.cell(*cell)) for cell in cells]
     few, many = any(0 < count < FEWEST for count in counts), any(count >= FEWEST for count in counts)
     intervals, ranges = "95 % bootstrap intervals", "the range of the runs, which are too few for intervals"
     return f"{intervals}, or {ranges}" if few and many else ranges if few else intervals
@@ -216,7 +218,7 @@ def _task_tables(found: Sequence[Cell]) -> str:
 
 def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
     tasks = len(next(iter(scores.values())))
-    intervals = f"no intervals: {FEW}" if _too_few(scores) else "95 % stratified bootstrap intervals"
+    intervals = _which_intervals(scores, "95 % stratified bootstrap intervals")
     return f"Over the {tasks} task{'s' if tasks > 1 else ''} on which every variant has finished runs; {intervals}."
 
 

@@ -14,7 +14,7 @@ from costate.experiments.tables import Cell, Measure, areas, cells, complete_sco
 
 
 def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
-    """The numbers behind the page, small enough to keep: every run's end, evaluations and a thinned curve."""
+    """The statistics of the page, and of every run its end, its evaluations and a thinned curve."""
     return {
         "format": 1,
         "name": collection.name,
@@ -96,6 +96,7 @@ def _run_summary(entry: Entry) -> dict[str, Any]:
         "seed": entry.config.seed,
         "env_steps": entry.env_steps,
         "finished": entry.finished,
+        "failure": entry.failure,
         "hours": round(entry.hours, 3),
         "training_return": _number(entry.final_training_return),
         "evaluations": [

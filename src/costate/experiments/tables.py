@@ -138,7 +138,7 @@ def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, In
 
 
 def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
-    """Area under the degradation curve of every finished run of a cell, over the probabilities that all runs have."""
+    """Area under the degradation curve of every run of a cell that was evaluated at all probabilities of the collection."""
     grid = np.array(collection.dropouts)
     return np.array([area_under(grid, means_at(entry, collection.dropouts)) for entry in collection.evaluated(task, variant)])
 
