@@ -46,7 +46,7 @@ def table(summary: dict) -> str:
             spread = f" ± {np.std(values, ddof=1):.0f}" if len(values) > 1 else ""
             means.append(f"{np.mean(values):.0f}{spread}" if values else "–")
         hours = sum(run["hours"] for run in own)
-        numbers = f"{' | '.join(means)} | {cell['costate_loss']:.2f} | {hours:.1f}"
+        numbers = f"{' | '.join(means)} | {cell['costate_loss']:.2f} | {hours:.2f}"
         lines.append(f"| {cell['task']} | {cell['variant']} | {len(own)} | {numbers} |")
     return "\n".join(lines)
 
