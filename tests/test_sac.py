@@ -15,7 +15,7 @@ from costate.policy import PolicyConfig
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.running_stats import RunningStats
-from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update, soft_backup
+from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update
 from costate.sac_networks import sac_inputs
 
 OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 6, 2
@@ -94,16 +94,9 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
             if part == "temperature":
                 total += networks.log_temperature * (-log_prob - config.target_entropy * CONTROLS)
             if part == "critic":
-                # Forward in time: every further reward, and what is believed of the rest, with the share that λ leaves to it.
-                backup, share = 0.0, 1.0
-                for k in range(t, ROWS - 1):
-                    backup += share * rows.reward[k, n]
-                    share *= config.discount * rows.discount[k, n]
-                    following, its_log_prob = actor.policy(features[k + 1, n], actor_hidden[k + 1][n]).sample(noise[k + 1 - burn_in, n])
-                    decay = config.trace_decay if usable[k + 1, n] else 0.0
-                    believed = jnp.minimum(*target.values(target_hidden[k + 1][n], following))
-                    backup += share * ((1.0 - decay) * believed - alpha * its_log_prob)
-                    share *= decay
+                following, its_log_prob = actor.policy(features[t + 1, n], actor_hidden[t + 1][n]).sample(noise[t + 1 - burn_in, n])
+                after = jnp.minimum(*target.values(target_hidden[t + 1][n], following)) - alpha * its_log_prob
+                backup = rows.reward[t, n] + config.discount * rows.discount[t, n] * after
                 total += sum(0.5 * (q - jax.lax.stop_gradient(backup)) ** 2 for q in critic.values(critic_hidden[t][n], rows.action[t, n]))
             if part == "costate":
                 frozen, held = jax.lax.stop_gradient((critic, critic_before[t][n]))
@@ -118,18 +111,18 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     return total / count
 
 
-@pytest.mark.quick("core1-constant-recurrent-0.6")
+@pytest.mark.quick("core1-constant-recurrent")
 @pytest.mark.parametrize(
-    ("core", "influence", "critic", "trace_decay"),
+    ("core", "influence", "critic"),
     [
-        (GRUConfig(), "constant", "recurrent", 0.0),
-        (CTRNNConfig(), "constant", "recurrent", 0.6),
-        (CostateCellConfig(), "observed", "recurrent", 0.0),
-        (GRUConfig(), "constant", "sighted", 0.0),
+        (GRUConfig(), "constant", "recurrent"),
+        (CTRNNConfig(), "constant", "recurrent"),
+        (CostateCellConfig(), "observed", "recurrent"),
+        (GRUConfig(), "constant", "sighted"),
     ],
 )
-def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic, trace_decay):
-    config = dataclasses.replace(CONFIG, critic=critic, trace_decay=trace_decay)
+def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic):
+    config = dataclasses.replace(CONFIG, critic=critic)
     with jax.enable_x64(True):
         state, windows = double(state_of(core, config, influence)), double(windows_of(sighted=critic == "sighted"))
         noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS), jnp.float64)
@@ -150,9 +143,8 @@ def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, crit
         close(found.log_temperature, expected("temperature").log_temperature)
 
 
-@pytest.mark.parametrize("trace_decay", [0.0, 0.9])
-def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing(trace_decay):
-    state, windows, config = state_of(), windows_of(1), dataclasses.replace(CONFIG, trace_decay=trace_decay)
+def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing():
+    state, windows = state_of(), windows_of(1)
     weight = loss_weights(windows.usable, CONFIG.replay.burn_in)
     assert weight.sum() == pytest.approx(1.0)
     unused = jnp.concatenate([jnp.ones((CONFIG.replay.burn_in, WINDOWS), bool), weight == 0.0])
@@ -162,22 +154,8 @@ def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing(tra
         rows=dataclasses.replace(rows, reward=jnp.where(unused, 100.0, rows.reward), discount=jnp.where(unused, 0.5, rows.discount))
     )
     noise = jax.random.normal(jax.random.key(3), (*weight.shape, CONTROLS))
-    gradient = jax.jit(jax.grad(lambda n, w: sac_loss(n, config, CLIP, state.target, state.observation_stats, w, weight, noise)[0]))
+    gradient = jax.jit(jax.grad(lambda n, w: sac_loss(n, CONFIG, CLIP, state.target, state.observation_stats, w, weight, noise)[0]))
     jax.tree.map(np.testing.assert_array_equal, gradient(state.networks, windows), gradient(state.networks, other))
-
-
-def test_returns_of_four_rows_by_hand():
-    """γ = ½, λ = ½, Q̄ = (·, 2, 4, 8), no entropy, r = 1: G₂ = 1 + ½·8 = 5, G₁ = 1 + ½(½·4 + ½·5) = 3.25, G₀ = 1 + ½(½·2 + ½·3.25) = 2.3125.
-
-    Where the third row's control was ignored, G₁ = 1 + ½·4 = 3 looks no further and G₀ = 1 + ½(½·2 + ½·3) = 2.25.
-    """
-    value, ones = jnp.array([[0.0], [2.0], [4.0], [8.0]]), jnp.ones((4, 1))
-    usable = jnp.array([[True], [True], [True], [False]])
-    found = soft_backup(0.5, ones, 0.5 * ones, value, 0.0 * ones, usable)
-    np.testing.assert_allclose(found[:3, 0], [2.3125, 3.25, 5.0], rtol=1e-6)
-    found = soft_backup(0.5, ones, 0.5 * ones, value, 0.0 * ones, usable.at[2].set(False))
-    np.testing.assert_allclose(found[:2, 0], [2.25, 3.0], rtol=1e-6)
-    np.testing.assert_allclose(soft_backup(0.0, ones, 0.5 * ones, value, ones, usable)[:3, 0], [2.5, 3.5, 5.5], rtol=1e-6)
 
 
 def replay_of(steps: int = 40, streams: int = 2) -> Replay:
@@ -232,7 +210,6 @@ def test_windows_are_drawn_from_the_replay():
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"target_rate": 0.0}, "target_rate is 0.0"),
         ({"costate_coef": -1.0}, "costate_coef is -1.0"),
-        ({"trace_decay": 1.5}, "trace_decay is 1.5"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):

@@ -1,19 +1,9 @@
-"""Sums over what is still to come, with a discount and a trace decay of its own for every step."""
+"""Generalised advantage estimation with a discount and a trace decay of its own for every step."""
 
 import jax
 import jax.numpy as jnp
 
 from costate._types import Array, Float
-
-
-def sums_to_come(term: Float[Array, "T *S"], decay: Float[Array, "T *S"]) -> Float[Array, "T *S"]:
-    """S_t = x_t + d_t S_{t+1}, of one stream or of several."""
-
-    def accumulate(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        total = row[0] + row[1] * following
-        return total, total
-
-    return jax.lax.scan(accumulate, jnp.zeros_like(term[0]), (term, decay), reverse=True)[1]
 
 
 def generalised_advantages(
@@ -26,4 +16,10 @@ def generalised_advantages(
     Termination is γ_t = 0 (no bootstrap). A time limit is κ_t = 0 with γ_t > 0: bootstrap from the value of the last observation, but let no
     credit flow across the reset.
     """
-    return sums_to_come(reward + discount * value[1:] - value[:-1], discount * trace_decay)
+    delta = reward + discount * value[1:] - value[:-1]
+
+    def accumulate(advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        advantage = row[0] + row[1] * advantage
+        return advantage, advantage
+
+    return jax.lax.scan(accumulate, jnp.zeros_like(delta[0]), (delta, discount * trace_decay), reverse=True)[1]

@@ -23,8 +23,8 @@ import optax
 from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key, PyTree
-from costate.advantages import sums_to_come
 from costate.averages import Metrics, row_weights, weighted_sum
+from costate.cores import Memory
 from costate.cores.memoryless import MemorylessConfig
 from costate.costate_loss import costate_distance, targets_from_slopes
 from costate.policy import PolicyConfig
@@ -70,8 +70,6 @@ class SACConfig:
     """Discount factor γ."""
     target_rate: float = 0.05
     """Share τ of the critic that the target critic takes over with every update."""
-    trace_decay: float = 0.0
-    """κ of the returns that the critic learns from: 0 looks one step ahead, more lets rewards of a window travel further in every update."""
     initial_temperature: float = 0.1
     """Weight α of the entropy at the start."""
     target_entropy: float = -0.5
@@ -88,8 +86,6 @@ class SACConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
             raise ConfigError(f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero.")
-        if not 0.0 <= self.trace_decay <= 1.0:
-            raise ConfigError(f"trace_decay is {self.trace_decay}, but it must lie between 0 and 1. 0 looks one step ahead.")
         if self.costate_coef < 0.0 or self.warmup_steps < 0:
             raise ConfigError(f"costate_coef is {self.costate_coef} and warmup_steps is {self.warmup_steps}, but neither can be negative.")
 
@@ -187,11 +183,7 @@ def sac_loss(
 
     # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
     actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
-    believed = jax.lax.stop_gradient(target.lower(target_memory.hiddens, action))
-    bonus = jax.lax.stop_gradient(-fixed_temperature * log_prob)
-    backup = soft_backup(
-        config.trace_decay, rows.reward[burn_in:], config.discount * rows.discount[burn_in:], believed, bonus, windows.usable[burn_in:]
-    )
+    backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
     errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
     critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
     entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)
@@ -218,31 +210,19 @@ def sac_loss(
 
 
 def soft_backup(
-    trace_decay: float,
+    config: SACConfig,
+    target: RecurrentCritic,
+    memory: Memory,
     reward: Float[Array, "M N"],
     discount: Float[Array, "M N"],
-    value: Float[Array, "M N"],
-    bonus: Float[Array, "M N"],
-    usable: Bool[Array, "M N"],
+    action: Float[Array, "M N A"],
+    log_prob: Float[Array, "M N"],
+    temperature: Float[Array, ""],
 ) -> Float[Array, "M N"]:
-    """What the critic should say of every row, meaningless in the last: with the target critic's value Q̄ of a new control and its entropy bonus
-    −α log π(u),
-
-        G_t = r_t + γ_t [−α log π(u_{t+1}) + (1 − κ_t) Q̄_{t+1} + κ_t G_{t+1}].
-
-    κ_t is ``trace_decay`` where the control of the next row can be learnt from, and 0 where it was ignored or its outcome is not in the window. With
-    0 everywhere this is the usual backup; otherwise it is Peng's Q(λ) (Peng and Williams 1994), which does not correct for controls that the actor
-    would no longer choose.
-    """
-    believed, extra = _of_next_row(value), _of_next_row(bonus)
-    if trace_decay == 0.0:
-        return reward + discount * (believed + extra)
-    trace = trace_decay * _of_next_row(usable.astype(reward.dtype))
-    return sums_to_come(reward + discount * (extra + (1.0 - trace) * believed), discount * trace)
-
-
-def _of_next_row(array: Float[Array, "M N"]) -> Float[Array, "M N"]:
-    return jnp.concatenate([array[1:], jnp.zeros_like(array[:1])])
+    """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
+    after = target.lower(memory.hiddens, action) - temperature * log_prob
+    following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
+    return jax.lax.stop_gradient(reward + config.discount * discount * following)
 
 
 def sac_update(
