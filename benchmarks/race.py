@@ -1,6 +1,6 @@
 """Presets against each other on the clock: each is trained alone, one after the other, and their curves are compared in minutes and in steps.
 
-    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --steps 3_008_000 --minutes 2 --out docs/results/race
+    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru nc-sac-gru --steps 3_008_000 --minutes 3 --out docs/results/race
 
 The first preset sets the mark: what it returns in the last tenth of ``--steps``, over which its step size falls to zero. The others are given
 ``--minutes``. Minutes are those of a run's own clock (compiling and saving count), returns those of training, with exploring controls under
@@ -128,9 +128,9 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+")
-    parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
+    parser.add_argument("--presets", nargs="+", default=["nc-gru", "nc-sac-gru"])
     parser.add_argument("--steps", type=int, default=3_008_000, help="of the first preset")
-    parser.add_argument("--minutes", type=float, default=2.0, help="of the others")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of the others")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/race"), help="of the pictures and numbers, without endings")
