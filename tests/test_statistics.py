@@ -164,3 +164,10 @@ def test_other_senseless_questions_are_refused():
         st.stratified_bootstrap([np.ones(4)], confidence=95.0)
     with pytest.raises(ConfigError, match="at least one"):
         st.mean_band([])
+
+
+def test_the_band_of_few_runs_is_their_range():
+    """Three runs at two steps: the mean of 1, 2 and 6 is 3, between 1 and 6; of 0, 3 and 9 it is 4, between 0 and 9."""
+    steps = np.array([10.0, 20.0])
+    band = st.range_band([st.Curve(steps, np.array(values)) for values in ([1.0, 0.0], [2.0, 3.0], [6.0, 9.0])])
+    np.testing.assert_allclose([band.centre, band.low, band.high], [[3.0, 4.0], [1.0, 0.0], [6.0, 9.0]])

@@ -19,9 +19,9 @@ from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, read_collection
 from costate.experiments.markup import table, text
-from costate.experiments.statistics import FEWEST
+from costate.experiments.statistics import FEWEST, standard_deviation
 from costate.experiments.summary import summarise
-from costate.experiments.tables import Cell, Measure, areas, cells, choose_measure, complete_scores, improvements, means_at, over_tasks
+from costate.experiments.tables import Cell, Measure, cells, choose_measure, complete_scores, degraded, improvements, over_tasks
 from costate.pictures import as_png
 
 FOLDER = "report"
@@ -65,9 +65,10 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
     summary = summarise(collection, measure) | {"figures": drawn}
     write_atomically(target / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
-    for name in before - set(drawn):
-        for ending in (".svg", ".png"):
-            (target / f"{name}{ending}").unlink(missing_ok=True)
+    with explained_errors(target):
+        for name in before - set(drawn):
+            for ending in (".svg", ".png"):
+                (target / f"{name}{ending}").unlink(missing_ok=True)
     return target / PAGE, collection
 
 
@@ -116,8 +117,8 @@ def _which_intervals(scores: dict[str, list[np.ndarray]], what: str) -> str:
     few = [min(map(len, tasks)) < FEWEST for tasks in scores.values()]
     if not any(few):
         return what
-    reason = "with fewer than four seeds on some task"
-    return f"no {what}: all variants are {reason}" if all(few) else f"{what}, but for variants {reason}"
+    reason = "fewer than four seeds on some task"
+    return f"no {what}: all variants have {reason}" if all(few) else f"{what}, but for variants with {reason}"
 
 
 def _bounds_of_curves(collection: Collection) -> str:
@@ -239,13 +240,9 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
 
 def _area_table(collection: Collection) -> str:
     rows = []
-    for task in collection.tasks:
-        for variant in collection.variants:
-            values = areas(collection, task, variant)
-            if len(values):
-                means = np.mean([means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)], axis=0)
-                spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-                rows.append([task, variant, *(f"{value:.1f}" for value in means), f"{values.mean():.1f}{spread}"])
+    for each in degraded(collection):
+        spread = f" ± {standard_deviation(each.areas):.1f}" if len(each.areas) > 1 else ""
+        rows.append([each.task, each.variant, *(f"{value:.1f}" for value in each.means), f"{each.areas.mean():.1f}{spread}"])
     columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
     return table(columns, rows, left=2) if rows else ""
 

@@ -1,7 +1,6 @@
 """The numbers behind a report as plain data, small enough to keep."""
 
 import importlib.metadata
-import itertools
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from costate.config import config_hash
 from costate.experiments.alignment_section import aligned
 from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, window_of
 from costate.experiments.statistics import Interval, mean_band, standard_deviation
-from costate.experiments.tables import Cell, Measure, areas, cells, complete_scores, improvements, means_at, over_tasks
+from costate.experiments.tables import Cell, Measure, cells, complete_scores, degraded, improvements, over_tasks
 
 
 def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
@@ -62,14 +61,17 @@ def _over_tasks(scores: dict[str, list[np.ndarray]]) -> dict[str, Any]:
 
 
 def _robustness(collection: Collection) -> list[dict[str, Any]]:
-    found = []
-    for task, variant in itertools.product(collection.tasks, collection.variants):
-        values = areas(collection, task, variant) if len(collection.dropouts) > 1 else np.array([])
-        if len(values):
-            means = np.mean([means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)], axis=0)
-            record = {"task": task, "variant": variant, "dropouts": list(collection.dropouts), "means": _rounded(means)}
-            found.append(record | {"area": _number(float(values.mean())), "area_deviation": _number(float(standard_deviation(values)))})
-    return found
+    return [
+        {
+            "task": each.task,
+            "variant": each.variant,
+            "dropouts": list(collection.dropouts),
+            "means": _rounded(each.means),
+            "area": _number(float(each.areas.mean())),
+            "area_deviation": _number(float(standard_deviation(each.areas))),
+        }
+        for each in (degraded(collection) if len(collection.dropouts) > 1 else [])
+    ]
 
 
 def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:

@@ -1,7 +1,9 @@
 """The numbers of a report: final scores by task and variant, aggregates over tasks, comparisons, areas under degradation curves."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,3 +148,24 @@ def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
 def means_at(entry: Entry, dropouts: Sequence[float]) -> np.ndarray:
     """Mean return at each of some blackout probabilities, at all of which the run was evaluated."""
     return np.array([evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None])
+
+
+class Degraded(NamedTuple):
+    """How a variant does on a task as more sensors go dark."""
+
+    task: str
+    variant: str
+    means: np.ndarray
+    """Mean return over seeds at each blackout probability of the collection."""
+    areas: np.ndarray
+    """Area under the curve of every seed."""
+
+
+def degraded(collection: Collection) -> list[Degraded]:
+    """Of every variant on every task where runs were evaluated at all blackout probabilities of the collection."""
+    found = []
+    for task, variant in itertools.product(collection.tasks, collection.variants):
+        curves = [means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)]
+        if curves:
+            found.append(Degraded(task, variant, np.mean(curves, axis=0), areas(collection, task, variant)))
+    return found
