@@ -12,10 +12,11 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from costate._errors import ConfigError
+from costate.algorithms import algorithm_for
 from costate.algorithms.base import Experience
 from costate.config import preset
 from costate.ppo_config import PPOConfig
-from costate.programs import fresh_states, learner_layout, lower_update
+from costate.programs import fresh_states, learner_layout, lower_update, threads_of_a_device
 from costate.replay import ReplayConfig, ReplayRows
 from costate.rollout import RolloutConfig, Trajectory
 from costate.sac import SACConfig
@@ -150,8 +151,8 @@ OFF_POLICY = dataclasses.replace(
 )
 
 
-def updated_off_policy(devices):
-    """State and metrics after two updates of soft actor-critic, of which the second learns, on so many devices."""
+def off_policy_program(devices):
+    """Soft actor-critic compiled for so many devices, with what it can be called with."""
     random, shape = np.random.default_rng(0), (1, 20, 4)
     layout = learner_layout(OFF_POLICY, 1, devices)
     placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
@@ -165,8 +166,12 @@ def updated_off_policy(devices):
     )
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
     inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
-    program = lower_update(OFF_POLICY, layout, placement, *inputs).compile()
-    states, experience_ = jax.device_put(inputs, placement)
+    return layout, lower_update(OFF_POLICY, layout, placement, *inputs).compile(), jax.device_put(inputs, placement)
+
+
+def updated_off_policy(devices):
+    """State and metrics after two updates of soft actor-critic, of which the second learns, on so many devices."""
+    layout, program, (states, experience_) = off_policy_program(devices)
     for _ in range(2):
         states, metrics = program(states, experience_)
     return layout, jax.device_get((states.learner, metrics))
@@ -180,7 +185,40 @@ def test_two_devices_learn_off_policy_what_one_learns():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), alone[1], shared[1])
 
 
-def test_off_policy_one_device_has_all_cores_unless_told_otherwise():
-    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
+def test_devices_wait_for_each_other_once_in_an_update():
+    """Gradients and metrics are dozens of arrays; a wait for each of them took as long as an update of a few short windows."""
+    _, program, _ = off_policy_program(2)
+    assert program.as_text().count(" all-reduce(") == 1
+
+
+def test_a_sum_over_devices_keeps_kinds_and_shapes():
+    layout = choose_layout(2, 2, 1, 2)
+    random = np.random.default_rng(0)
+    tree = {"matrix": random.normal(size=(2, 3, 4)), "scalar": random.normal(size=(2,)), "count": random.integers(0, 9, size=(2, 5))}
+    tree = {name: jnp.asarray(array, jnp.int32 if name == "count" else jnp.float32) for name, array in tree.items()}
+    mine = PartitionSpec("streams")
+    total = jax.shard_map(
+        lambda parts: layout.shards.total(jax.tree.map(lambda part: part[0], parts)),
+        mesh=layout.mesh(),
+        in_specs=mine,
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    for name, array in jax.jit(total)(tree).items():
+        assert array.dtype == tree[name].dtype
+        # Two terms have one sum, whatever their order.
+        np.testing.assert_array_equal(array, np.asarray(tree[name][0]) + np.asarray(tree[name][1]))
+
+
+def test_every_core_is_used_unless_told_otherwise():
+    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 2)
+    assert learner_layout(OFF_POLICY, 1, 1) == Layout(1, 1)
     assert learner_layout(OFF_POLICY, 2, None) == Layout(2, 1)
     assert learner_layout(SMALL, 1, None) == Layout(1, 2)
+
+
+def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading():
+    alone, shared = Layout(1, 1), Layout(1, 2)
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), alone) is None
+    assert threads_of_a_device(algorithm_for(SMALL), shared) is None

@@ -70,9 +70,7 @@ class Programs:
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
     """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
-    algorithm = algorithm_for(config)
-    alone = devices is None and jax.devices()[0].platform == "cpu" and not algorithm.shares_cores
-    return choose_layout(devices, len(jax.devices()), seeds, 1 if alone else algorithm.streams)
+    return choose_layout(devices, len(jax.devices()), seeds, algorithm_for(config).streams)
 
 
 def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
@@ -133,7 +131,14 @@ def roll_seeds(
 
 
 def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any) -> Any:
-    return jax.jit(learn_on(config, layout, placement)).lower(*shapes((states, experience), placement))
+    options = threads_of_a_device(algorithm_for(config), layout)
+    return jax.jit(learn_on(config, layout, placement), compiler_options=options).lower(*shapes((states, experience), placement))
+
+
+def threads_of_a_device(algorithm: AbstractAlgorithm, layout: Layout) -> dict[str, bool] | None:
+    """What the compiler is told of threads: one for each device, where every core is one and small products gain nothing from two."""
+    every_core = 1 < layout.devices == len(jax.devices()) and jax.devices()[0].platform == "cpu"
+    return {"xla_cpu_multi_thread_eigen": False} if every_core and not algorithm.spreads_products else None
 
 
 def learn_on(config: RunConfig, layout: Layout, placement: NamedSharding) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:

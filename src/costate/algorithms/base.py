@@ -65,8 +65,8 @@ class AbstractAlgorithm(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def shares_cores(self) -> bool:
-        """Whether a CPU's cores are better used by devices that share the streams than by one device, whose program has parts to run at once."""
+    def spreads_products(self) -> bool:
+        """Whether products are large enough for a device to spread one over several cores, where each core is a device of its own already."""
 
     @property
     @abc.abstractmethod

@@ -28,7 +28,7 @@ class OnPolicy(AbstractAlgorithm):
         return streams_per_minibatch(self.config.rollout, self.config.ppo)
 
     @property
-    def shares_cores(self) -> bool:
+    def spreads_products(self) -> bool:
         return True
 
     @property
