@@ -18,7 +18,7 @@ from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, Tar
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy
 from costate.programs import draw_exploration, fresh_states, roll_seeds, start_episodes
-from costate.rollout import RolloutConfig, begin, collect, share_of_faults
+from costate.rollout import RolloutConfig, begin, collect, coloured, share_of_faults
 from costate.running_stats import empty_stats, normalise
 
 
@@ -160,3 +160,40 @@ def test_rollout_sizes_below_one_are_refused():
         RolloutConfig(observation_clip=-1.0)
     with pytest.raises(ConfigError, match=r"fault_warmup is 1\.5, but it is a share"):
         RolloutConfig(fault_warmup=1.5)
+
+
+# 91 and 64: an odd and an even number of steps have different spectra.
+@pytest.mark.parametrize("steps", [91, 64])
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
+def test_coloured_noise_is_standard_normal_and_its_spectrum_falls_as_said(steps, exponent):
+    """What the filter does to every unit impulse is the matrix L of noise = L ε, from which variances and spectrum follow without sampling."""
+    matrix = np.asarray(coloured(jnp.eye(steps, dtype=jnp.float32)[:, :, None], exponent))[:, :, 0].astype(np.float64)
+    np.testing.assert_allclose((matrix**2).sum(1), np.ones(steps), rtol=1e-5)
+    # The power at frequency k/T by its definition, |Σ_t L_tj exp(−2πi k t/T)|² for the impulse j = 0.
+    times = np.arange(steps)
+    power = np.array([abs((matrix[:, 0] * np.exp(-2j * np.pi * k * times / steps)).sum()) ** 2 for k in range(1, 9)])
+    np.testing.assert_allclose(power / power[0], np.arange(1.0, 9.0) ** -exponent, rtol=1e-4)
+
+
+def test_pink_noise_keeps_to_one_side_for_longer_than_white_noise():
+    """White noise changes sign in half of the steps: two neighbours of correlation ρ differ in sign with probability arccos(ρ)/π."""
+    white = jax.random.normal(jax.random.key(0), (91, 200, 2))
+    changes = [float((np.diff(np.sign(coloured(white, colour)), axis=0) != 0).mean()) for colour in (0.0, 1.0, 2.0)]
+    # Correlation of neighbours: the mean of cos(2πk/T) over all frequencies k, weighted by their power.
+    frequencies = np.fft.fftfreq(91)
+    for found, exponent in zip(changes, (0.0, 1.0, 2.0), strict=True):
+        power = np.maximum(np.abs(frequencies), 1 / 91) ** -exponent
+        expected = np.arccos((power * np.cos(2 * np.pi * frequencies)).sum() / power.sum()) / np.pi
+        # 36,000 steps, of which neighbours are not independent: several standard errors of 0.003.
+        assert found == pytest.approx(expected, abs=0.015)
+    assert changes[2] < 0.5 * changes[1] < 0.25
+
+
+def test_a_colour_beyond_red_is_refused():
+    with pytest.raises(ConfigError, match=r"noise_colour is 3\.0, but it is an exponent between 0 \(white noise\) and 2"):
+        RolloutConfig(noise_colour=3.0)
+
+
+def test_soft_actor_critic_explores_by_pink_noise_and_the_papers_learner_by_white():
+    assert preset("nc-sac-gru", "WalkerStand").rollout.noise_colour == 1.0
+    assert preset("nc-gru", "WalkerStand").rollout.noise_colour == 0.0
