@@ -26,6 +26,7 @@ def random_bundle(policy: PolicyConfig, *, algorithm: str = "ppo", mask_input: s
     # Large enough for bounds, dead zones and switches to be met, and small enough for the memory not to be chaotic.
     shaken = {name: (0.6 * rng.standard_normal(shape) / np.sqrt(max((1, *shape[-2:])))).astype(np.float32) for name, shape in weights.items()}
     normaliser = {"mean": rng.standard_normal(size), "variance": rng.random(size) + 0.1, "count": np.asarray(10.0)}
+    normaliser["variance"][1] = 0.0  # a sensor that was never seen to vary
     description = {
         "format": FORMAT, "version": VERSION, "algorithm": algorithm, "policy": encode(policy), "observation": [list(group) for group in LAYOUT],
         "mask_input": mask_input, "action": {"low": [-1.0, -0.5], "high": [1.0, 2.0]}, "observation_clip": 5.0, "sensors": {},

@@ -51,6 +51,14 @@ def test_normalised_data_has_mean_zero_and_deviation_one():
     np.testing.assert_allclose(normal.std((0, 1)), np.ones(3), rtol=1e-5)
 
 
+def test_what_never_varied_is_centred_and_not_magnified():
+    """A sensor that was hidden while learning, and a mask bit where nothing ever went dark."""
+    seen = jnp.tile(jnp.array([0.0, 1.0, 1000.3], jnp.float32), (50, 2, 1))
+    stats = merge(empty_stats((3,)), seen, jnp.ones((50, 2), bool))
+    np.testing.assert_allclose(normalise(stats, seen[0], 10.0), np.zeros((2, 3)), atol=1e-6)
+    np.testing.assert_allclose(normalise(stats, jnp.array([[0.7, 0.0, 1000.3]], jnp.float32), 10.0), [[0.7, -1.0, 0.0]], atol=1e-6)
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(10.0, 10.0), (None, 50.0)])
 def test_rewards_are_divided_by_the_deviation_of_the_return_and_clipped(limit, expected):
     stats = RunningStats(jnp.asarray(3.0), jnp.asarray(4.0), jnp.asarray(10.0))

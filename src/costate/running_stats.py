@@ -74,10 +74,15 @@ def clipped(value: Float[Array, "*S"], limit: float | None) -> Float[Array, "*S"
 
 
 def normalise(stats: RunningStats, observation: Float[Array, "*S O"], limit: float | None) -> Float[Array, "*S O"]:
-    """(y − mean) / √(variance + ε), clipped."""
+    """(y − mean) / √(variance + ε), clipped.
+
+    What has never varied is only centred: a sensor that was hidden while the statistics were taken would be magnified ten thousand times, to
+    nothing but its sign, once somebody reads it.
+    """
     shape = observation.shape
     centred = observation - jnp.broadcast_to(stats.mean, shape)
-    return clipped(centred / jnp.broadcast_to(jnp.sqrt(stats.variance + EPSILON), shape), limit)
+    deviation = jnp.where(stats.variance > 0.0, jnp.sqrt(stats.variance + EPSILON), jnp.ones_like(stats.variance))
+    return clipped(centred / jnp.broadcast_to(deviation, shape), limit)
 
 
 def scale_reward(stats: RunningStats, reward: Float[Array, "T B"], limit: float | None) -> Float[Array, "T B"]:

@@ -646,7 +646,9 @@ class Network:
         check_tensors(description, tensors, name)
         w = {key: array.astype(dtype) for key, array in tensors.items()}
         policy, self.sizes = description["policy"], sizes_of(description)
-        self.mean, self.deviation = w["normaliser.mean"], np.sqrt(w["normaliser.variance"] + dtype(EPSILON))
+        self.mean, variance = w["normaliser.mean"], w["normaliser.variance"]
+        # What has never varied is only centred.
+        self.deviation = np.where(variance > 0.0, np.sqrt(variance + dtype(EPSILON)), dtype(1.0))
         self.clip = description["observation_clip"]
         self.encoder, self.encoder_bias = w["encoder.weights"], w["encoder.bias"]
         self.off_policy = description["algorithm"] == "sac"

@@ -105,9 +105,10 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def random_observations(bundle: Bundle, rng: np.random.Generator, batch: int = BATCH) -> Float[np.ndarray, "B O"]:
     """Readings as the normaliser knows them, some of them dark, some far out; masks are 0 or 1."""
     sizes = bundle.sizes
-    mean, deviation = bundle.tensors["normaliser.mean"], np.sqrt(bundle.tensors["normaliser.variance"])
+    mean, variance = bundle.tensors["normaliser.mean"], bundle.tensors["normaliser.variance"]
     shape = (batch, sizes.observation)
-    rows = mean + deviation * rng.standard_normal(shape) * np.where(rng.random(shape) < FAR, 20.0, 1.0)
+    # Also of sensors that have never varied.
+    rows = mean + np.sqrt(np.where(variance > 0.0, variance, 1.0)) * rng.standard_normal(shape) * np.where(rng.random(shape) < FAR, 20.0, 1.0)
     seen = rng.random((batch, 1)) >= DARK
     rows[:, sizes.sensors :] = rng.random((batch, sizes.mask)) >= DARK
     return (rows * seen).astype(np.float32)
