@@ -211,14 +211,24 @@ def test_a_sum_over_devices_keeps_kinds_and_shapes():
 
 
 def test_every_core_is_used_unless_told_otherwise():
-    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 2)
+    assert learner_layout(preset("nc-sac-gru", "CartpoleSwingup"), 1, None) == Layout(1, 2)
     assert learner_layout(OFF_POLICY, 1, 1) == Layout(1, 1)
     assert learner_layout(OFF_POLICY, 2, None) == Layout(2, 1)
     assert learner_layout(SMALL, 1, None) == Layout(1, 2)
 
 
-def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading():
+def test_windows_that_are_too_few_for_two_devices_are_split_only_if_asked_for():
+    """Four windows: a device would have two of them, and the whole replay."""
+    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
+    assert learner_layout(OFF_POLICY, 1, 2) == Layout(1, 2)
+
+
+def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading(monkeypatch):
     alone, shared = Layout(1, 1), Layout(1, 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
     assert threads_of_a_device(algorithm_for(OFF_POLICY), alone) is None
     assert threads_of_a_device(algorithm_for(SMALL), shared) is None
+    # Two devices on eight cores: the other six would be idle.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) is None

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -70,7 +71,10 @@ class Programs:
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
     """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
-    return choose_layout(devices, len(jax.devices()), seeds, algorithm_for(config).streams)
+    algorithm = algorithm_for(config)
+    # Nobody asked for devices with next to nothing to do.
+    worthwhile = algorithm.streams if devices is not None else max(1, algorithm.streams // algorithm.worth_a_device)
+    return choose_layout(devices, len(jax.devices()), seeds, worthwhile)
 
 
 def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
@@ -137,7 +141,7 @@ def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, st
 
 def threads_of_a_device(algorithm: AbstractAlgorithm, layout: Layout) -> dict[str, bool] | None:
     """What the compiler is told of threads: one for each device, where every core is one and small products gain nothing from two."""
-    every_core = 1 < layout.devices == len(jax.devices()) and jax.devices()[0].platform == "cpu"
+    every_core = layout.devices > 1 and layout.devices >= len(os.sched_getaffinity(0)) and jax.devices()[0].platform == "cpu"
     return {"xla_cpu_multi_thread_eigen": False} if every_core and not algorithm.spreads_products else None
 
 

@@ -39,7 +39,7 @@ class Shards:
             return tree
         leaves, structure = jax.tree.flatten(tree)
         sums = list(leaves)
-        for kind in {leaf.dtype for leaf in leaves}:
+        for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
             places = [place for place, leaf in enumerate(leaves) if leaf.dtype == kind]
             message = jax.lax.psum(jnp.concatenate([leaves[place].ravel() for place in places]), STREAMS)
             ends = np.cumsum([leaves[place].size for place in places])

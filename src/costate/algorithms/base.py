@@ -65,6 +65,11 @@ class AbstractAlgorithm(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def worth_a_device(self) -> int:
+        """Sequences for which a device of its own pays."""
+
+    @property
+    @abc.abstractmethod
     def spreads_products(self) -> bool:
         """Whether products are large enough for a device to spread one over several cores, where each core is a device of its own already."""
 

@@ -29,6 +29,11 @@ class OffPolicy(AbstractAlgorithm):
         return self.config.sac.replay.batch
 
     @property
+    def worth_a_device(self) -> int:
+        # An update is short, and each device has the whole replay.
+        return 4
+
+    @property
     def spreads_products(self) -> bool:
         # A share of a batch of short windows has a few hundred rows: to hand half of a product to another thread takes as long as the product.
         return False

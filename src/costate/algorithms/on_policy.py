@@ -28,6 +28,10 @@ class OnPolicy(AbstractAlgorithm):
         return streams_per_minibatch(self.config.rollout, self.config.ppo)
 
     @property
+    def worth_a_device(self) -> int:
+        return 1
+
+    @property
     def spreads_products(self) -> bool:
         return True
 

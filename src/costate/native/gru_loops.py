@@ -8,9 +8,8 @@ from costate.native.library import state
 
 # Widths that every processor's vectors divide.
 MULTIPLE = 16
-# Rows from which on gradients of the weights are summed here. The long sequences of on-policy learning are split over devices, each with a core of
-# its own; the short ones of off-policy learning are not, and there XLA spreads such products over cores that would otherwise wait.
-LONG = 2000
+# Rows from which on gradients of the weights are summed here: for fewer of them it does not matter who does it.
+LONG = 256
 
 
 def serves(is_first: Array, *arrays: Array) -> bool:
