@@ -11,6 +11,7 @@ from costate.cores.frame_stack import FrameStackConfig
 from costate.cores.gru import GRUConfig
 from costate.cores.memoryless import MemorylessConfig
 from costate.envs.sensors import SensorConfig
+from costate.evaluation import sensors_at
 from costate.experiments.memory import Worth, memory_spec, table, to_json
 from costate.experiments.statistics import FEWEST, Interval, share_of_distance
 from costate.experiments.tables import Cell
@@ -29,6 +30,14 @@ def test_the_policies_differ_in_memory_and_sight_alone():
     assert (spec.evaluation.dropouts, spec.evaluation.episodes) == ((0.0, 0.75), 50)
     off_policy = memory_spec(["WalkerStand"], "sac", 1, None, {}, 8, 10)
     assert {run.config.algorithm for run in off_policy.runs} == {"sac"}
+
+
+@pytest.mark.parametrize("sensors", [{"burst_length": 10}, {"dark": "hold"}])
+def test_policies_of_any_sensors_are_also_judged_with_full_sight(sensors):
+    """All are evaluated where the one that sees everything is, where what others look through has nothing to act on."""
+    spec = memory_spec(["WalkerStand"], "ppo", 1, 3_200_000, sensors, 4, 50)
+    assert spec.evaluation.dropouts == (0.0, 0.5)
+    assert {sensors_at(run.config, 0.0) for run in spec.runs} == {SensorConfig(0.0)}
 
 
 def test_sensors_that_never_fail_leave_memory_nothing_to_do():

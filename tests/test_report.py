@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from costate._errors import RunDirectoryError
 from costate.cli import main
 from costate.config import RunConfig, config_hash, preset
+from costate.envs.sensors import SensorConfig
 from costate.experiments import figures
 from costate.experiments.collection import RETURN, read_collection
 from costate.experiments.report import write_report
@@ -22,10 +23,17 @@ from costate.run_directory import create_run
 
 
 def make_run(
-    folder: pathlib.Path, variant: str, task: str, seed: int, returns: list[float], evaluations: dict[float, list[float]], share=1.0
+    folder: pathlib.Path,
+    variant: str,
+    task: str,
+    seed: int,
+    returns: list[float],
+    evaluations: dict[float, list[float]],
+    share=1.0,
+    sensors: SensorConfig | None = None,
 ) -> RunConfig:
     """A run as training would leave it, with made-up numbers: one logged return for every iteration."""
-    config = dataclasses.replace(preset(variant, task), seed=seed, steps=32_000 * len(returns))
+    config = dataclasses.replace(preset(variant, task), seed=seed, steps=32_000 * len(returns), sensors=sensors or SensorConfig())
     run = create_run(folder / config_hash(config), config, {"versions": {"jax": "1.2.3"}, "learner_devices": 1}, overwrite=False)
     done = int(len(returns) * share)
     rows = [
@@ -190,6 +198,23 @@ def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothi
     assert entry.evaluation(0.5).returns == (200.0, 200.0, 200.0)
     assert collection.dropouts == (0.5, 0.75)
     assert len(areas(collection, "CheetahRun", entry.variant)) == 3
+
+
+def test_evaluations_count_with_the_bursts_that_training_leaves_them(tmp_path):
+    """At no blackout there are none, at 7/8 they are longer than in training; bursts of another length are another fault."""
+    config = make_run(tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {}, sensors=SensorConfig(burst_length=5.0))
+    for dropout, burst in ((0.0, None), (0.5, 5.0), (0.625, 6.0), (0.75, None), (0.875, 7.0)):
+        record = {"task": "CheetahRun", "dropout": dropout, "seed": 0, "env_steps": 1_280_000, "returns": [1.0]}
+        document = {"evaluation": record | {"faults": {} if burst is None else {"burst_length": burst}}}
+        (tmp_path / config_hash(config) / "evaluations" / f"{dropout}.json").write_text(json.dumps(document))
+    assert read_collection(tmp_path).dropouts == (0.0, 0.5, 0.875)
+
+
+def test_an_evaluation_at_no_probability_is_named_and_left_out(tmp_path):
+    make_run(tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {0.5: [1.0], 1.5: [2.0]})
+    collection = read_collection(tmp_path)
+    assert collection.dropouts == (0.5,)
+    assert "1.5.json cannot be read" in collection.incomplete[0][1]
 
 
 @pytest.mark.thorough

@@ -9,11 +9,13 @@ import pytest
 from costate._errors import ConfigError
 from costate.cli import main
 from costate.config import RunConfig
+from costate.envs.sensors import SensorConfig
 from costate.evaluation import Evaluation
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.robustness import Degradation, area_under, check_grid, measure, table
+from costate.robustness import Degradation, area_under, check_grid, is_evaluated, measure, table
 from costate.rollout import RolloutConfig
+from costate.run_directory import Run
 from costate.training import train
 
 
@@ -56,6 +58,15 @@ def test_a_damaged_evaluation_is_made_again(runs):
     (file,) = runs[0].evaluations.glob("*dropout_0.125_*")
     file.write_text(file.read_text()[:40])
     assert measure(runs[0], (0.125,), 2, 0, print) == first
+
+
+def test_an_evaluation_without_the_bursts_of_training_is_found_again(tmp_path):
+    run = Run(tmp_path, RunConfig("LQR", sensors=SensorConfig(burst_length=5.0)))
+    run.evaluations.mkdir()
+    record = json.dumps({"evaluation": {"task": "LQR", "dropout": 0.0, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}}})
+    (run.evaluations / "step_000000000000_dropout_0_episodes_2_seed_0.json").write_text(record)
+    assert is_evaluated(run, 0.0, 2)
+    assert not is_evaluated(run, 0.25, 2)
 
 
 def test_the_table_shows_means_and_area(runs):

@@ -8,7 +8,9 @@ import pytest
 from costate._errors import ConfigError
 from costate.config import RunConfig, config_hash, preset
 from costate.cores.ctrnn import CTRNNConfig
+from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS
+from costate.evaluation import sensors_at
 from costate.experiments.spec import EvaluationPlan, Resources, load_spec, parse_spec, preset_names
 
 
@@ -143,6 +145,17 @@ def test_one_problem_does_not_hide_another(text, messages):
     for message in messages:
         with pytest.raises(ConfigError, match=message):
             parse_spec(text, "bad")
+
+
+def test_every_variant_can_be_evaluated_at_every_blackout_of_a_spec():
+    """An error would come only after training."""
+    text = (
+        'tasks = ["LQR"]\n[variants]\na = { sensors.burst_length = 2.0 }\nb = { sensors.dark = "hold" }\n[evaluation]\ndropouts = [0.0, 0.875, 1.0]'
+    )
+    spec = parse_spec(text, "bursts")
+    a, b = ([sensors_at(run.config, dropout) for dropout in spec.evaluation.dropouts] for run in spec.runs)
+    assert a == [SensorConfig(0.0), SensorConfig(0.875, burst_length=7.0), SensorConfig(1.0, burst_length=2.0)]
+    assert b == [SensorConfig(0.0), SensorConfig(0.875, dark="hold"), SensorConfig(1.0, dark="hold")]
 
 
 def test_the_spec_in_the_guide_works():

@@ -6,7 +6,7 @@ import json
 import pathlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -18,11 +18,11 @@ from costate._files import explained_errors, write_atomically
 from costate._progress import Tell, nobody
 from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
-from costate.config import check_seed
+from costate.config import RunConfig, check_seed
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
 from costate.envs.factory import make_env
-from costate.envs.sensors import SensorConfig, check_sensors
+from costate.envs.sensors import LENGTHS, MANNERS, SensorConfig, check_sensors, lengthened, without_idle
 from costate.envs.tasks import TASKS
 from costate.programs import program_name
 from costate.run_directory import Run, open_run
@@ -96,11 +96,14 @@ def evaluate(
 ) -> tuple[Evaluation, pathlib.Path]:
     """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
 
-    ``sensors`` default to those that the run was trained with, and ``dropout`` to theirs.
+    ``sensors`` default to those that the run was trained with, and ``dropout`` to theirs. Bursts and held values that are as in training are left out
+    where nothing goes dark, and bursts are longer, with a warning, where they are too short for the probability.
     """
     prepare_jax()
     run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
-    sensors = evaluated_sensors(run, sensors, dropout)
+    asked = sensors or run.config.sensors
+    asked = asked if dropout is None else dataclasses.replace(asked, dropout=dropout)
+    sensors = evaluated_sensors(run.config, asked, warn=warn)
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
     check_seed(seed)
@@ -110,14 +113,31 @@ def evaluate(
     return result, _write(run, result)
 
 
-def evaluated_sensors(run: Run, sensors: SensorConfig | None, dropout: float | None) -> SensorConfig:
-    """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task."""
-    trained = run.config.sensors
-    chosen = dataclasses.replace(sensors or trained, mask_input=trained.mask_input)
-    chosen = chosen if dropout is None else dataclasses.replace(chosen, dropout=dropout)
-    task = run.config.task_record
+def evaluated_sensors(
+    config: RunConfig, asked: SensorConfig, given: Collection[str] = (), warn: Callable[[str], None] = lambda text: None
+) -> SensorConfig:
+    """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task.
+
+    How faults do harm (``MANNERS``) is inherited where it is as in training and not among the names that were ``given``. What is inherited cannot
+    be a contradiction: it is left out where it has nothing to act on, and bursts are as long as they must be.
+    """
+    trained, task = config.sensors, config.task_record
+    inherited = [name for name in MANNERS if name not in given and getattr(asked, name) == getattr(trained, name)]
+    fitting = without_idle(dataclasses.replace(asked, mask_input=trained.mask_input), inherited)
+    chosen = lengthened(fitting, inherited)
     check_sensors(chosen, task.observation, task.episode_steps)
+    for name in (name for name in LENGTHS if getattr(chosen, name) != getattr(fitting, name)):
+        often = ", ".join(f"{fault} is {getattr(chosen, fault):g}" for fault in MANNERS[name] if getattr(chosen, fault) > 0.0)
+        warn(
+            f"{name} is {getattr(chosen, name):.4g} and not {getattr(trained, name):.4g} as in training, the least that is possible where {often}. "
+            f"Give {name} for longer bursts."
+        )
     return chosen
+
+
+def sensors_at(config: RunConfig, dropout: float) -> SensorConfig:
+    """The sensors of training at another blackout probability."""
+    return evaluated_sensors(config, dataclasses.replace(config.sensors, dropout=dropout))
 
 
 def play(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody) -> Float[np.ndarray, " N"]:
@@ -193,11 +213,11 @@ def read_evaluation(path: pathlib.Path) -> Evaluation | None:
     """What :func:`evaluate` wrote to ``path``; None if that is missing or damaged."""
     try:
         record = json.loads(path.read_text())["evaluation"]
-        returns = tuple(float(value) for value in record["returns"])
-        if not returns or not np.isfinite(returns).all():
+        returns, dropout = tuple(float(value) for value in record["returns"]), float(record["dropout"])
+        if not returns or not np.isfinite(returns).all() or not 0.0 <= dropout <= 1.0:
             return None
         # Older evaluations knew no other faults.
         faults = {name: tuple(value) if isinstance(value, list) else value for name, value in record.get("faults", {}).items()}
-        return Evaluation(record["task"], float(record["dropout"]), int(record["seed"]), int(record["env_steps"]), returns, faults)
+        return Evaluation(record["task"], dropout, int(record["seed"]), int(record["env_steps"]), returns, faults)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -12,7 +12,7 @@ from costate._progress import Tell, among, named, nobody
 from costate._registry import nearest
 from costate.config import RunConfig
 from costate.envs.sensors import PROBABILITIES, SensorConfig
-from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation
+from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation, sensors_at
 from costate.run_directory import Run
 
 GRID = (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
@@ -78,7 +78,7 @@ def _varied(sensors: SensorConfig, parameter: str, value: float) -> SensorConfig
 
 def is_evaluated(run: Run, dropout: float, episodes: int) -> bool:
     """Whether a run's newest checkpoint has been evaluated with sensors as in training but for the blackout probability."""
-    return find_evaluation(run, _varied(run.config.sensors, "dropout", dropout), episodes) is not None
+    return find_evaluation(run, sensors_at(run.config, dropout), episodes) is not None
 
 
 def measure(
@@ -99,9 +99,10 @@ def measure(
     results = []
     grid = check_grid(values, parameter)
     for number, value in enumerate(grid):
-        chosen = evaluated_sensors(run, _varied(sensors or run.config.sensors, parameter, value), None)
-        known = find_evaluation(run, chosen, episodes, seed)
         where = f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}"
+        asked = _varied(sensors or run.config.sensors, parameter, value)
+        chosen = evaluated_sensors(run.config, asked, [parameter], lambda text, where=where: warn(f"{where}: {text}"))
+        known = find_evaluation(run, chosen, episodes, seed)
         part = named(among(tell, number, len(grid)), where)
         result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn, tell=part)[0]
         say(f"{where}: {result.mean:.1f}{' (evaluated before)' if known else ''}")

@@ -11,7 +11,7 @@ from costate._errors import ConfigError
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.envs.sensors import SensorConfig
-from costate.evaluation import Evaluation, evaluate, regret, to_json
+from costate.evaluation import Evaluation, evaluate, evaluated_sensors, regret, to_json
 from costate.run_directory import open_run
 
 
@@ -40,6 +40,7 @@ def run(arguments: list[str]) -> int:
     """Play whole episodes with a trained policy."""
     # Read twice: once for the run, and then with its sensors as what is meant where nothing is said.
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
+    given = [field.name for field in dataclasses.fields(SensorConfig) if getattr(parsed.sensors, field.name) != field.default]
     trained = open_run(parsed.run)
     defaults = dataclasses.replace(parsed, sensors=trained.config.sensors)
     parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments, default=defaults)
@@ -50,15 +51,19 @@ def run(arguments: list[str]) -> int:
         )
     with document_on_stdout(parsed.json) as give:
         print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
+        sensors = evaluated_sensors(trained.config, parsed.sensors, given, _warn)
         with countdown() as tell:
             result, path = evaluate(
-                trained, sensors=parsed.sensors, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, tell=tell,
-                warn=lambda text: print(f"warning: {text}"),
+                trained, sensors=sensors, episodes=parsed.episodes, seed=parsed.seed, step=parsed.step, tell=tell, warn=_warn
             )  # fmt: skip
-        _summarise(result, parsed.sensors)
+        _summarise(result, sensors)
         print(f"written: {path}")
         give(to_json(result) | {"written": path})
     return 0
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", flush=True)
 
 
 def _summarise(result: Evaluation, sensors: SensorConfig) -> None:

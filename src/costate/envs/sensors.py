@@ -5,6 +5,7 @@ Faults live in the environment, so that training and evaluation see the same pro
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Any, Literal
 
 import jax
@@ -17,7 +18,7 @@ from costate._registry import nearest
 from costate._types import Array, Bool, Float, Key
 from costate.envs.base import AbstractEnv, Drawn, EnvState, Layout, TimeStep
 from costate.envs.faults import AbstractFault, FaultState, Reading
-from costate.envs.faults.bursts import check_bursts
+from costate.envs.faults.bursts import check_bursts, shortest_bursts
 from costate.envs.faults.dark import Absent, Hold, Zeros
 from costate.envs.faults.delay import Delay
 from costate.envs.faults.noise import Drift, Noise
@@ -99,20 +100,44 @@ def only_blackouts(trained: SensorConfig, dropout: float | None) -> SensorConfig
     return SensorConfig(trained.dropout if dropout is None else dropout)
 
 
-PROBABILITIES = ("dropout", "group_dropout", "sensor_dropout", "stuck")
+OUTAGES = ("dropout", "group_dropout", "sensor_dropout")
+PROBABILITIES = (*OUTAGES, "stuck")
+MANNERS = {"burst_length": OUTAGES, "dark": (*OUTAGES, "delay", "delay_jitter"), "stuck_length": ("stuck",)}
+"""Settings that say in which manner others do harm, and those others: without any of them they have nothing to act on."""
+LENGTHS = ("burst_length", "stuck_length")
+
+
+def acts(config: SensorConfig, manner: str) -> bool:
+    """Whether there is a fault for one of ``MANNERS`` to act on."""
+    return any(getattr(config, fault) > 0 for fault in MANNERS[manner])
+
+
+def without_idle(config: SensorConfig, manners: Collection[str]) -> SensorConfig:
+    """The same sensors, without those of some ``MANNERS`` that have nothing to act on."""
+    idle: dict[str, Any] = {name: getattr(SensorConfig, name) for name in manners if not acts(config, name)}
+    return dataclasses.replace(config, **idle)
+
+
+def lengthened(config: SensorConfig, manners: Collection[str]) -> SensorConfig:
+    """The same sensors, with those bursts among some ``MANNERS`` longer that are too short for how often something fails."""
+    lengths = {name: getattr(config, name) for name in LENGTHS if name in manners and getattr(config, name) is not None}
+    needed: dict[str, Any] = {
+        name: max(length, *(shortest_bursts(getattr(config, fault)) for fault in MANNERS[name])) for name, length in lengths.items()
+    }
+    return dataclasses.replace(config, **needed)
 
 
 def check_sensors(config: SensorConfig, layout: Layout, episode_steps: int) -> None:
     """Raise if settings contradict each other, or do not fit a task."""
     if config.burst_length is not None:
-        fails = {name: getattr(config, name) for name in ("dropout", "group_dropout", "sensor_dropout") if getattr(config, name) > 0.0}
+        fails = {name: getattr(config, name) for name in OUTAGES if getattr(config, name) > 0.0}
         for name, probability in (fails or {"dropout": 0.0}).items():
             check_bursts(name, probability, "burst_length", config.burst_length)
     if config.stuck > 0.0:
         check_bursts("stuck", config.stuck, "stuck_length", config.stuck_length)
     elif config.stuck_length != SensorConfig.stuck_length:
         raise ConfigError(f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor ever is. Give stuck, or leave stuck_length out.")
-    if config.dark == "hold" and not (config.dropout or config.group_dropout or config.sensor_dropout or config.delay or config.delay_jitter):
+    if config.dark == "hold" and not acts(config, "dark"):
         raise ConfigError("dark is hold, but nothing ever goes dark. Give dropout, group_dropout or sensor_dropout, or leave dark out.")
     if config.delay + config.delay_jitter >= episode_steps:
         raise ConfigError(

@@ -13,7 +13,7 @@ from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, config_hash, variant_name
 from costate.envs.tasks import PAPER_TASKS
-from costate.evaluation import Evaluation, read_evaluation
+from costate.evaluation import Evaluation, read_evaluation, sensors_at
 from costate.experiments.statistics import Curve
 from costate.experiments.sweep import MANIFEST
 from costate.experiments.work import read_failure
@@ -240,7 +240,7 @@ def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tu
 
     Those under other faults than in training are not comparable with them and are left out.
     """
-    problems, chosen, usual = [], dict[float, Evaluation](), run.config.sensors.other_faults
+    problems, chosen = [], dict[float, Evaluation]()
 
     def rank(evaluation: Evaluation) -> tuple[bool, int, int]:
         return len(evaluation.returns) == planned_episodes, len(evaluation.returns), -evaluation.seed
@@ -251,7 +251,7 @@ def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tu
             problems.append(f"its evaluation {file.name} cannot be read and is left out")
         elif (
             evaluation.env_steps == newest
-            and evaluation.faults == usual
+            and evaluation.faults == sensors_at(run.config, evaluation.dropout).other_faults
             and (evaluation.dropout not in chosen or rank(evaluation) > rank(chosen[evaluation.dropout]))
         ):
             chosen[evaluation.dropout] = evaluation

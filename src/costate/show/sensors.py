@@ -11,9 +11,9 @@ from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, UInt
 from costate.envs.base import Layout, TimeStep
 from costate.envs.faults import AbstractFault, Drawn, FaultState, Reading
-from costate.envs.faults.bursts import burst_chances
+from costate.envs.faults.bursts import burst_chances, shortest_bursts
 from costate.envs.faults.dark import Hold, Zeros
-from costate.envs.sensors import SensorConfig, faults_of, with_mask
+from costate.envs.sensors import SensorConfig, faults_of, with_mask, without_idle
 
 
 class Blackouts(NamedTuple):
@@ -33,7 +33,7 @@ def next_dark(blackouts: Blackouts, dark: bool, is_first: bool, draws: np.random
     """
     chance, length = blackouts.probability, blackouts.burst_length
     if length is not None and 0.0 < chance < 1.0 and not is_first:
-        staying, entering = burst_chances(chance, max(length, chance / (1.0 - chance), 1.0))
+        staying, entering = burst_chances(chance, max(length, shortest_bursts(chance)))
         chance = staying if dark else entering
     return bool(draws.random() < chance)
 
@@ -60,8 +60,8 @@ class SwitchedSensors:
     """The sensors of one robot. What was wrong with them in training stays, but for blackouts of everything, which are commanded."""
 
     def __init__(self, trained: SensorConfig, layout: Layout) -> None:
-        burst = trained.burst_length if trained.group_dropout or trained.sensor_dropout else None
-        self._config = dataclasses.replace(trained, dropout=0.0, burst_length=burst)
+        # What is read in the dark stays: there will be darkness by command.
+        self._config = without_idle(dataclasses.replace(trained, dropout=0.0), ["burst_length"])
         faults = faults_of(self._config, layout)
         # After all outages, before the receiver makes zeros or the last value of what is dark.
         place = next(i for i, fault in enumerate(faults) if isinstance(fault, Zeros | Hold))

@@ -32,14 +32,17 @@ def burst_chances(probability: float, length: float) -> tuple[float, float]:
     return 1.0 - 1.0 / length, probability / ((1.0 - probability) * length)
 
 
+def shortest_bursts(probability: float) -> float:
+    """Least mean length of bursts that are out of order for this share of the time: with a single good step between two, L steps in L + 1 are bad."""
+    return max(1.0, probability / (1.0 - probability)) if probability < 1.0 else 1.0
+
+
 def check_bursts(name: str, probability: float, length_name: str, length: float) -> None:
-    """Raise unless bursts of this mean length can be out of order for this share of the time: even without a pause between two of them, L steps in
-    L + 1 is the largest share.
-    """
+    """Raise unless bursts of this mean length can be out of order for this share of the time."""
     if probability == 0.0:
         raise ConfigError(f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Give {name}, or leave {length_name} out.")
-    if probability < 1.0 and length < probability / (1.0 - probability):
+    if length < shortest_bursts(probability):
         raise ConfigError(
             f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with at least one good step between two are "
-            f"bad for at most {length / (length + 1.0):.3g} of the time. Use a {length_name} of at least {probability / (1.0 - probability):.4g}."
+            f"bad for at most {length / (length + 1.0):.3g} of the time. Use a {length_name} of at least {shortest_bursts(probability):.4g}."
         )
