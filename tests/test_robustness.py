@@ -15,7 +15,7 @@ from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.robustness import Degradation, area_under, check_grid, is_evaluated, measure, table
 from costate.rollout import RolloutConfig
-from costate.run_directory import Run
+from costate.run_directory import Run, create_run
 from costate.training import train
 
 
@@ -82,6 +82,67 @@ def test_the_table_shows_means_and_area(runs):
     one = table([Degradation(runs[0], evaluations[:1]), Degradation(runs[1], better[:1])], ["GRU", "NC-GRU"]).splitlines()
     assert len(one) == 3
     assert one[1].split()[3:] == ["100.0", "–", "4,000", str(runs[0].path)]
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """What would be played: names of runs and sensors, in their order, each with a return of 1."""
+    found: list[tuple[str, SensorConfig]] = []
+
+    def play(run, *, sensors, episodes, seed, **_):
+        found.append((run.path.name, sensors))
+        return Evaluation(run.config.task, sensors.dropout, seed, 0, (1.0,) * episodes, sensors.other_faults), run.path
+
+    monkeypatch.setattr("costate.robustness.evaluate", play)
+    return found
+
+
+def untrained(folder, name, task="LQR", **settings):
+    """A run of which nothing but its config is needed."""
+    return str(create_run(folder / name, RunConfig(task, **settings), {}, overwrite=False).path)
+
+
+def test_what_was_trained_with_faults_that_set_in_is_evaluated_under_any(played, tmp_path, capsys):
+    run = untrained(tmp_path, "warm", rollout=RolloutConfig(fault_warmup=0.3))
+    assert main(["robustness", run, "--dropouts", "0.5", "--sensors", "delay=2"]) == 0
+    assert main(["robustness", run, "--over", "noise", "--values", "0", "0.1", "--sensors", "dropout=0"]) == 0
+    assert [sensors for _, sensors in played] == [SensorConfig(delay=2), SensorConfig(0.0), SensorConfig(0.0, noise=0.1)]
+    with pytest.raises(ConfigError, match="cannot set in by and by"):
+        RunConfig("LQR", rollout=RolloutConfig(fault_warmup=0.3), sensors=SensorConfig(delay=2))
+
+
+def test_what_is_given_for_a_grid_acts_at_all_values_where_it_can(played, tmp_path, capsys):
+    run = untrained(tmp_path, "plain")
+    assert main(["robustness", run, "--dropouts", "0", "0.25", "--sensors", "burst-length=5"]) == 0
+    assert main(["robustness", run, "--over", "stuck", "--values", "0", "0.1", "--sensors", "stuck-length=5"]) == 0
+    bursts, stuck = [SensorConfig(0.0), SensorConfig(0.25, burst_length=5.0)], [SensorConfig(), SensorConfig(stuck=0.1, stuck_length=5.0)]
+    assert [sensors for _, sensors in played] == bursts + stuck
+    for wrong, message in (
+        (["--over", "noise", "--values", "0", "1", "--sensors", "dropout=0", "burst-length=5"], "dropout is 0, so there are no bursts"),
+        (["--over", "burst-length", "--values", "2", "5", "--sensors", "dropout=0"], "dropout is 0, so there are no bursts"),
+        (["--sensors", "burst-length=5"], "Use a burst_length of at least 7"),
+        (["--sensors", "nois=1"], "unknown field 'nois'. Did you mean noise"),
+        (["--sensors", "noise=much"], "sensors.noise is 'much', but it should be float"),
+    ):
+        played.clear()
+        assert main(["robustness", run, *wrong]) == 1
+        assert message in capsys.readouterr().err
+        assert not played
+
+
+def test_a_grid_is_checked_for_all_runs_before_the_first_is_played(played, tmp_path, capsys):
+    short, long = untrained(tmp_path, "short"), untrained(tmp_path, "long", "CartpoleSwingup")
+    assert main(["robustness", short, "--over", "delay", "--values", "0", "500"]) == 1
+    assert "delay is 500" in capsys.readouterr().err
+    assert not played
+    # An episode of the one has 200 steps and of the other 1000.
+    assert main(["robustness", short, long, "--over", "delay", "--values", "0", "500", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "1 run × 2 values of delay" in out
+    assert f"left out: {short}: delay is 500 and delay_jitter 0, but an episode of this task has 200 steps" in out
+    assert [name for name, _ in played] == ["long", "long"]
+    assert main(["robustness", short, long, "--over", "delay", "--values", "inf"]) == 1
+    assert "delay is inf, but it is a number of steps" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

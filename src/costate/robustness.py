@@ -2,7 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from costate._errors import ConfigError
 from costate._progress import Tell, among, named, nobody
 from costate._registry import nearest
 from costate.config import RunConfig
-from costate.envs.sensors import PROBABILITIES, SensorConfig
+from costate.envs.sensors import MANNERS, PROBABILITIES, SensorConfig, acts, without_idle
 from costate.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation, sensors_at
+from costate.plain_data import decode, encode
 from costate.run_directory import Run
 
 GRID = (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 """Of blackout probabilities."""
 PARAMETERS = tuple(field.name for field in dataclasses.fields(SensorConfig) if field.name not in ("dark", "hide", "mask_input"))
 """Settings of the sensors that are numbers."""
+AS_TRAINED: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +73,41 @@ def check_grid(values: Sequence[float], parameter: str = "dropout") -> tuple[flo
 def _varied(sensors: SensorConfig, parameter: str, value: float) -> SensorConfig:
     """Other sensors, of which one setting has another value."""
     whole = isinstance(getattr(SensorConfig, parameter), int)
-    if whole and value != int(value):
+    if whole and not float(value).is_integer():
         raise ConfigError(f"{parameter} is {value:g}, but it is a number of steps. Give whole numbers.")
     change: dict[str, Any] = {parameter: int(value) if whole else float(value)}
     return dataclasses.replace(sensors, **change)
+
+
+def sensors_over(
+    config: RunConfig,
+    values: Sequence[float],
+    parameter: str = "dropout",
+    changes: Mapping[str, Any] = AS_TRAINED,
+    warn: Callable[[str], None] = lambda text: None,
+) -> tuple[SensorConfig, ...]:
+    """The sensors of a trained policy at every value of a setting, in the rest those of training but for ``changes``; raises if any does not fit.
+
+    A change that has nothing to act on is left out at that value, unless it has nothing to act on at all of them: then it is a contradiction.
+    """
+    # Not checked before the value is in: what contradicts training may be made right by it.
+    base = decode(SensorConfig, encode(config.sensors) | dict(changes), "sensors")
+    grid = [_varied(base, parameter, value) for value in values]
+    useful = [name for name in MANNERS if name != parameter and any(acts(sensors, name) for sensors in grid)]
+
+    def fitted(value: float, sensors: SensorConfig) -> SensorConfig:
+        return evaluated_sensors(
+            config, without_idle(sensors, useful), (parameter, *changes), lambda text: warn(f"{_place(parameter, value)}: {text}")
+        )
+
+    return tuple(map(fitted, values, grid))
+
+
+def _place(parameter: str, value: float) -> str:
+    return f"at {value:.4g} {NAMES.get(parameter, parameter)}"
+
+
+NAMES = {"dropout": "blackout"}
 
 
 def is_evaluated(run: Run, dropout: float, episodes: int) -> bool:
@@ -89,28 +123,25 @@ def measure(
     warn: Callable[[str], None],
     say: Callable[[str], None] = lambda text: None,
     parameter: str = "dropout",
-    sensors: SensorConfig | None = None,
+    changes: Mapping[str, Any] = AS_TRAINED,
     tell: Tell = nobody,
 ) -> Degradation:
     """Evaluate the newest checkpoint of a run at every value of a sensor setting; what has been evaluated before is read back.
 
-    The other settings are those of training unless ``sensors`` are given.
+    The other settings are those of training but for ``changes``.
     """
     results = []
     grid = check_grid(values, parameter)
-    for number, value in enumerate(grid):
-        where = f"{run.path} at {value:.4g} {NAMES.get(parameter, parameter)}"
-        asked = _varied(sensors or run.config.sensors, parameter, value)
-        chosen = evaluated_sensors(run.config, asked, [parameter], lambda text, where=where: warn(f"{where}: {text}"))
+    # All of them before the first is compiled and played.
+    sensors = sensors_over(run.config, grid, parameter, changes, lambda text: warn(f"{run.path} {text}"))
+    for number, (value, chosen) in enumerate(zip(grid, sensors, strict=True)):
+        where = f"{run.path} {_place(parameter, value)}"
         known = find_evaluation(run, chosen, episodes, seed)
         part = named(among(tell, number, len(grid)), where)
         result = known or evaluate(run, sensors=chosen, episodes=episodes, seed=seed, warn=warn, tell=part)[0]
         say(f"{where}: {result.mean:.1f}{' (evaluated before)' if known else ''}")
         results.append(result)
     return Degradation(run, tuple(results), parameter)
-
-
-NAMES = {"dropout": "blackout"}
 
 
 def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:

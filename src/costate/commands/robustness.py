@@ -12,10 +12,10 @@ import tyro
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
 from costate._progress import among
-from costate.config import variant_name, with_overrides
+from costate.config import variant_name
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
-from costate.robustness import GRID, Degradation, check_grid, measure, table, to_json
+from costate.robustness import GRID, Degradation, check_grid, measure, sensors_over, table, to_json
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
 
@@ -82,26 +82,46 @@ def _variant_of(run: Run) -> str:
 
 
 def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:
-    """All runs that can be evaluated; the others are named."""
+    """All runs that can be evaluated; the others are named. Whether the sensors fit is known of all before the first is played."""
+    changes = sensor_settings(parsed.sensors)
+    runs, refused = _fitting(runs, parameter, grid, changes)
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
     print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} {what} × {parsed.episodes} episodes → {where}", flush=True)
 
     def say(text: str) -> None:
         print(text, flush=True)
 
+    for each, reason in refused:
+        say(f"left out: {each.path}: {reason}")
     found: list[Degradation] = []
     with countdown() as tell:
         for number, one in enumerate(runs):
             try:
-                sensors = with_overrides(one.config, {"sensors": sensor_settings(parsed.sensors)}).sensors
                 part = among(tell, number, len(runs))
-                degradation = measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, sensors, part)
+                degradation = measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, changes, part)
                 found.append(degradation)
             except CheckpointError as error:
                 say(f"left out: {one.path}: {error}")
     if not found:
         raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
     return found
+
+
+def _fitting(
+    runs: Sequence[Run], parameter: str, grid: tuple[float, ...], changes: dict[str, Any]
+) -> tuple[list[Run], list[tuple[Run, ConfigError]]]:
+    """Runs whose task allows all of these sensors, and the others with what is wrong; raises what is wrong with the first if it allows none."""
+    fitting: list[Run] = []
+    refused: list[tuple[Run, ConfigError]] = []
+    for run in runs:
+        try:
+            sensors_over(run.config, grid, parameter, changes)
+            fitting.append(run)
+        except ConfigError as error:
+            refused.append((run, error))
+    if not fitting:
+        raise refused[0][1]
+    return fitting, refused
 
 
 def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
