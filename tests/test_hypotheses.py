@@ -270,7 +270,11 @@ def test_the_weight_of_the_costate_loss_warms_up():
         ({"ppo": {"costate_average": "ensemble"}}, "costate_average ensemble was given"),
         ({"ppo": {"bootstrap": 0.0}, "policy": {"ensemble": 2}}, "bootstrap is 0.0, but it is a share"),
         ({"ppo": {"costate_warmup": 1.5}}, "costate_warmup is 1.5"),
-        ({"ppo": {"costate_coef": 0.0, "slow_critic": 0.1}}, "would have no effect"),
+        ({"ppo": {"costate_coef": 0.0, "slow_critic": 0.1}}, "costate_coef is 0, but slow_critic is 0.1, which would have no effect"),
+        (
+            {"ppo": {"costate_coef": 0.0, "costate_average": "ensemble"}, "policy": {"ensemble": 2}},
+            "costate_coef is 0, but costate_average is ensemble, which would have no effect. Give --costate-coef 0.05, or leave it out",
+        ),
     ],
 )
 def test_contradictions_are_refused_before_anything_is_compiled(changes, message):

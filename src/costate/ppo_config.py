@@ -75,10 +75,12 @@ class PPOConfig:
             value = getattr(self, name)
             if value is not None and not (0.0 <= value <= 1.0 and (value > 0.0 or name == "costate_warmup")):
                 raise ConfigError(f"{name} is {value}, but it is a share: between 0 and 1, and not 0 unless it is costate_warmup.")
-        if self.costate_coef == 0.0 and (self.costate_warmup or self.slow_critic or self.costate_gradient != "feature"):
+        of_the_loss = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
+        idle = [f"{name} is {getattr(self, name)}" for name in of_the_loss if getattr(self, name) != getattr(PPOConfig, name)]
+        if self.costate_coef == 0.0 and idle:
             raise ConfigError(
-                "costate_coef is 0, but costate_warmup, slow_critic or costate_gradient was given, which would have no effect. Give costate_coef, or "
-                "leave them out."
+                f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. Give --costate-coef {PPOConfig.costate_coef}, or leave it "
+                f"out."
             )
         for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef", "spread_bonus"):
             if getattr(self, name) < 0.0:

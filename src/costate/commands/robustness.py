@@ -28,8 +28,8 @@ class RobustnessArguments:
 
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """Folders of runs, or folders that hold runs."""
-    dropouts: tuple[float, ...] = GRID
-    """Blackout probabilities."""
+    dropouts: tuple[float, ...] = ()
+    """Blackout probabilities; 0, 0.25, 0.5, 0.625, 0.75 and 0.875 if none are given."""
     over: str | None = None
     """Another setting of the sensors to vary, as `costate train --help` names them: noise, delay, burst-length, …"""
     values: tuple[float, ...] = ()
@@ -84,6 +84,11 @@ def _variant_of(run: Run) -> str:
 def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:
     """All runs that can be evaluated; the others are named. Whether the sensors fit is known of all before the first is played."""
     changes = sensor_settings(parsed.sensors)
+    if parameter in changes:
+        raise ConfigError(
+            f"sensors gives {parameter}, but {parameter} is to be varied through {list(grid)}. Leave it out of --sensors, or vary another setting "
+            f"with --over."
+        )
     runs, refused = _fitting(runs, parameter, grid, changes)
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
     print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} {what} × {parsed.episodes} episodes → {where}", flush=True)
@@ -129,8 +134,13 @@ def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
     if parsed.over is None:
         if parsed.values:
             raise ConfigError(f"values are {list(parsed.values)}, but not of what. Say so with --over, or give blackout probabilities by --dropouts.")
-        return "dropout", check_grid(parsed.dropouts)
+        return "dropout", check_grid(parsed.dropouts or GRID)
     parameter = parsed.over.replace("-", "_")
+    if parsed.dropouts:
+        raise ConfigError(
+            f"dropouts are {list(parsed.dropouts)}, but {parameter} is to be varied, and only one setting can be. Leave --dropouts or --over out; a "
+            f"single probability for all values is given by --sensors dropout={parsed.dropouts[0]:g}."
+        )
     if not parsed.values:
         raise ConfigError(f"{parameter} is to be varied, but through no values. Give them, for example --over noise --values 0 0.1 0.2.")
     return parameter, check_grid(parsed.values, parameter)
