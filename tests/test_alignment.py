@@ -4,6 +4,7 @@ import dataclasses
 import json
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from costate.algorithms import algorithm_for
 from costate.alignment.align import align, write_alignment
 from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, compare
 from costate.alignment.knockout import forgetful
-from costate.alignment.moments import Moments, follow, hamiltonian_slopes, untrained_like
+from costate.alignment.moments import Moments, follow, hamiltonian_slopes, moments_of, untrained_like
 from costate.alignment.result import AlignmentSettings, read_alignment, table
 from costate.config import preset
 from costate.control.linearisation import Linearisation
@@ -25,19 +26,23 @@ from costate.rollout import RolloutConfig
 from costate.running_stats import normalise
 from costate.trained import load_state
 from costate.training import train
+from costate.true_costates import true_costates
 
 
 def made_up(rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | None = None, rows: int = 120) -> Moments:
     """An episode whose memory is the true gradient, turned; nothing else knows of it."""
     gradient, slopes = rng.normal(size=(rows, 3)), rng.normal(size=(rows, 2))
     noise = lambda width: rng.normal(size=(rows, width))  # noqa: E731
+    untrained = noise(8)
     return Moments(
         names=("a", "b", "c"),
         states=noise(3),
         observations=noise(3),
         seen=rng.random(rows) > 0.5,
         hiddens=gradient @ turn,
-        untrained=noise(8),
+        untrained=untrained,
+        compared=gradient @ turn,
+        compared_untrained=untrained,
         critic=2.0 * gradient @ turn,
         gradients={"closed loop": gradient},
         implied=3.0 * gradient,
@@ -162,6 +167,31 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
     other = untrained_like(algorithm, episode.controller)
     assert np.abs(follow(other, episode.stage.robot, episode) - episode.hiddens).max() > 0.01
     np.testing.assert_array_equal(other.stats.mean, episode.controller.stats.mean)
+
+
+def test_features_of_another_width_are_compared_through_the_learned_map():
+    """As the loss compares them: cos(h M, ∂V/∂ỹ), and the gradient that h M implies, by hand; an untrained policy has a map of its own."""
+    config = preset("nc-gru", "LQR")
+    algorithm = algorithm_for(dataclasses.replace(config, policy=dataclasses.replace(config.policy, hidden_size=6, feature_size=4)))
+    state, other = (jax.jit(algorithm.fresh)(jnp.uint32(seed)) for seed in (config.seed, config.seed + 1))
+    episodes = [record_episode("LQR", algorithm.controller(state), seed=seed, dropout=0.5, steps=14) for seed in (0, 1)]
+    costates = [true_costates(episode, 0.99, horizon=2) for episode in episodes]
+    moments = [moments_of(algorithm, state, episode, of, 0.99, 12) for episode, of in zip(episodes, costates, strict=True)]
+    found = compare(moments)
+    for name, hiddens, its_map in (
+        (MEMORY, [each.hiddens for each in moments], state.policy.costate_map),
+        (UNTRAINED, [each.untrained for each in moments], other.policy.costate_map),
+    ):
+        rows, critic = np.concatenate(hiddens) @ np.asarray(its_map, float), np.concatenate([each.critic for each in moments])
+        expected = [row @ target / np.linalg.norm(row) / np.linalg.norm(target) for row, target in zip(rows, critic, strict=True)]
+        assert rows.shape == critic.shape == (24, 4)
+        assert found.critic_cosine[name] == pytest.approx(np.mean(expected), abs=1e-9)
+    # Of one moment: ỹ = tanh(W y + b) with nothing to normalise by yet, so ∂ỹ/∂y = (1 − ỹ²) W.
+    encoder, t = state.policy.encoder, 3
+    weights, y = np.asarray(encoder.weights, float), episodes[0].observations[t]
+    slope = 1.0 - np.tanh(y @ weights + np.asarray(encoder.bias, float)) ** 2
+    by_observation = weights @ (slope * (episodes[0].hiddens[t] @ np.asarray(state.policy.costate_map, float)))
+    np.testing.assert_allclose(moments[0].implied[t], costates[0].linearisation.observation_jacobians[t].T @ by_observation, rtol=1e-6)
 
 
 class Robot(AbstractActuators):

@@ -40,6 +40,10 @@ class AbstractController(eqx.Module):
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         """h, the part of a memory that plays the co-state."""
 
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        """h in the coordinates of features, where the co-state loss compares it with ∂V/∂ỹ; h itself unless they have another width."""
+        return hidden
+
     @abc.abstractmethod
     def core_state(self, memory: Carry) -> Float[Array, "B C"]:
         """The part of a memory that is the core's, of which h is all or a part."""
@@ -69,6 +73,9 @@ class PolicyController(AbstractController):
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         return self.policy.readout.costate(self.policy.core.expose(memory))
+
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        return self.policy.in_features(hidden)
 
     def core_state(self, memory: Carry) -> Float[Array, "B C"]:
         core_state: Float[Array, "B C"] = memory

@@ -65,8 +65,7 @@ class PolicyInsight(AbstractInsight):
         def value(features: Float[Array, "B F"]) -> Float[Array, " B"]:
             return policy.critic.value(policy.core.expose(step_batch(policy.core, features, memory, now.is_first)))
 
-        hidden = self.controller.hidden(after)
-        compared = hidden if policy.costate_map is None else hidden @ policy.costate_map
+        compared = self.controller.in_features(self.controller.hidden(after))
         return _look(control, value, policy.encoder, observation, compared, now.observation.shape[-1]), after
 
 

@@ -44,6 +44,10 @@ class RecurrentActorCritic(eqx.Module):
     costate_map: Float[Array, "H F"] | None = None
     """Takes hidden states to the width of features, where that is another, to compare them with ∂V/∂ỹ; None where it is the same."""
 
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        """h in the coordinates of features, where it is compared with ∂V/∂ỹ."""
+        return hidden if self.costate_map is None else hidden @ self.costate_map
+
 
 def for_single_steps(policy: RecurrentActorCritic) -> RecurrentActorCritic:
     """The same policy in the form in which :func:`act` is fastest inside a loop."""

@@ -44,9 +44,8 @@ def costate_term(
     memory, core = unrolled.memory, policy.core
     target = member_targets(core, policy.critic, memory) if known is None else known
     hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
-    compared = hidden if policy.costate_map is None else hidden @ policy.costate_map
     aim = jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
-    distance = costate_distance(compared, aim)
+    distance = costate_distance(policy.in_features(hidden), aim)
     if config.costate_gradient == "both":
         distance = 0.5 * (distance + costate_distance(hidden, hidden_targets(core, policy.critic, memory)))
     metrics = {"costate/spread": weighted_sum(epistemic_spread(target), weight)} if unrolled.member_values is not None else {}

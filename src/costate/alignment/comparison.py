@@ -59,7 +59,10 @@ def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
     number = np.repeat(np.arange(len(episodes)), [len(each.hiddens) for each in episodes])
     held_out = np.arange(len(episodes))[-max(1, len(episodes) // 3) :]
     hiddens, untrained = (_stack(episodes, pick) for pick in (lambda e: e.hiddens, lambda e: e.untrained))
-    shuffled = shuffled_in_time(hiddens, number, rng)
+    compared = _stack(episodes, lambda e: e.compared)
+    # In one order, so that both are the memory of the same moments.
+    shuffled, compared_shuffled = np.split(shuffled_in_time(np.hstack([hiddens, compared]), number, rng), [hiddens.shape[1]], axis=1)
+    stand_ins = {MEMORY: compared, UNTRAINED: _stack(episodes, lambda e: e.compared_untrained), SHUFFLED: compared_shuffled}
     sources = {
         MEMORY: hiddens,
         UNTRAINED: untrained,
@@ -70,7 +73,7 @@ def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
     targets = {kind: np.concatenate([each.gradients[kind] for each in episodes]) for kind in episodes[0].gradients}
     critic = _stack(episodes, lambda e: e.critic)
     return Comparison(
-        critic_cosine={name: float(cosines(sources[name], critic).mean()) for name in (MEMORY, UNTRAINED, SHUFFLED)},
+        critic_cosine={name: float(cosines(rows, critic).mean()) for name, rows in stand_ins.items()},
         implied_cosine={kind: implied_cosines(episodes, target, number, rng) for kind, target in targets.items()},
         likeness={
             kind: {name: likeness(source, target, number, held_out) for name, source in sources.items()}

@@ -43,6 +43,9 @@ class ForgetfulController(AbstractController):
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         return self.controller.hidden(memory[0])
 
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        return self.controller.in_features(hidden)
+
     def core_state(self, memory: Carry) -> Float[Array, "B C"]:
         return self.controller.core_state(memory[0])
 

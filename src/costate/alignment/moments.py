@@ -32,6 +32,9 @@ class Moments:
     hiddens: Rows
     untrained: Rows
     """Hidden states of an untrained policy of the same kind that reads the same."""
+    compared: Rows
+    """h as the co-state loss compares it: in the coordinates of features, through the policy's own map where they have another width."""
+    compared_untrained: Rows
     critic: Rows
     """∂V/∂ỹ of the critic, in the space of features."""
     gradients: dict[str, Rows]
@@ -54,7 +57,9 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
             f"after them is their future, which co-states tell of."
         )
     robot = episode.stage.robot
-    untrained = follow(untrained_like(algorithm, episode.controller), robot, episode)
+    stranger = untrained_like(algorithm, episode.controller)
+    untrained = follow(stranger, robot, episode)
+    compared, compared_untrained = in_features(episode.controller, episode.hiddens), in_features(stranger, untrained)
     sighted = feature_jacobians(dataclasses.replace(episode, seen=np.ones_like(episode.seen)), costates.linearisation.observation_jacobians)
     kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
     played = Played(episode.stage.states()[:-1], episode.observations, episode.seen, episode.controls)
@@ -67,10 +72,12 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
         seen=episode.seen[part],
         hiddens=episode.hiddens[part],
         untrained=untrained[part],
+        compared=compared[part],
+        compared_untrained=compared_untrained[part],
         critic=critic_costates(algorithm, state, episode)[part],
         gradients={kind: rows[part] for kind, rows in ({kind: -costate for kind, costate in kinds.items()} | best).items()},
-        implied=np.einsum("tfx,tf->tx", sighted[part], episode.hiddens[part]),
-        implied_untrained=np.einsum("tfx,tf->tx", sighted[part], untrained[part]),
+        implied=np.einsum("tfx,tf->tx", sighted[part], compared[part]),
+        implied_untrained=np.einsum("tfx,tf->tx", sighted[part], compared_untrained[part]),
         controls=episode.controls[part],
         slopes={kind: hamiltonian_slopes(costates.linearisation, costate, discount)[part] for kind, costate in kinds.items()},
         low=np.asarray(robot.action_low, float),
@@ -104,6 +111,12 @@ def follow(controller: AbstractController, robot: AbstractActuators, episode: Ep
         rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, np.arange(len(episode.seen)) == 0, episode.memories))
         start = controller.core_state(controller.empty_memory(robot))
         return np.asarray(jax.lax.scan(advance, start, rows)[1][:, 0])
+
+
+def in_features(controller: AbstractController, hiddens: Float[np.ndarray, "T H"]) -> Float[np.ndarray, "T F"]:
+    """Hidden states in the coordinates of the controller's features."""
+    with jax.enable_x64(True):
+        return np.asarray(controller.in_features(jnp.asarray(hiddens)))
 
 
 def critic_costates(algorithm: AbstractAlgorithm, state: State, episode: Episode) -> Float[np.ndarray, "T F"]:
