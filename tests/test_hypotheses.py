@@ -214,7 +214,10 @@ def test_targets_of_a_slow_critic_stay_while_the_policy_moves():
     moved = dataclasses.replace(state, policy=after.policy)
     _, batch, _ = losses_of(config, moved, trajectory, final_value)
     memory = unroll_policy(state.policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory
-    np.testing.assert_allclose(batch.rows.target[:, :, 0], costate_targets(state.policy.core, state.policy.critic, memory), rtol=1e-4, atol=1e-6)
+    assert batch.rows.target.by_memory is None
+    np.testing.assert_allclose(
+        batch.rows.target.by_feature[:, :, 0], costate_targets(state.policy.core, state.policy.critic, memory), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_the_gradient_by_memory_is_that_of_one_step():
@@ -234,6 +237,45 @@ def test_the_gradient_by_memory_is_that_of_one_step():
     parts = [costate_targets(core, critic, memory), hidden_targets(core, critic, memory)[:, :, 0]]
     expected = sum(float((costate_distance(memory.hiddens, part) * batch.rows.weight).sum()) for part in parts) / 2
     assert float(both["losses/costate"]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("slow", "average"), [(0.25, "own"), (None, "ensemble")])
+def test_both_gradients_come_from_the_critic_that_is_asked_and_are_averaged_alike(slow, average):
+    """Step by step and hypothesis by hypothesis: ∂V_i/∂ỹ_t and ∂V_i/∂h_{t−1} of the slow critic, or of the policy's own, each or their mean."""
+    config = PPOConfig(costate_gradient="both", slow_critic=slow, costate_average=average)
+    state, trajectory, final_value = ensemble_run(config)
+    if slow is not None:
+        # As after some iterations: the slow average is another policy than the one that is learnt.
+        moved = [leaf + 0.3 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(jax.tree.leaves(state.policy))]
+        state = dataclasses.replace(state, slow=jax.tree.unflatten(jax.tree.structure(state.policy), moved))
+    (_, found), batch, _ = losses_of(config, state, trajectory, final_value)
+    judge = state.policy if slow is None else state.slow
+
+    @jax.jit
+    def slopes(core, weights, feature, before):
+        return jax.grad(lambda feature, before: core.step(feature, before) @ weights, argnums=(0, 1))(feature, before)
+
+    by_feature, by_memory, compared = (np.zeros((T, B, M, H)) for _ in range(3))
+    for i in range(M):
+        core, own = (member(policy.core.members, i) for policy in (judge, state.policy))
+        after, own_after = jnp.zeros((B, H)), jnp.zeros((B, H))
+        for t in range(T):
+            before, own_before = (jnp.where(batch.rows.is_first[t][:, None], 0.0, hidden) for hidden in (after, own_after))
+            features = judge.encoder.encode(batch.rows.observation[t])
+            for b in range(B):
+                by_feature[t, b, i], by_memory[t, b, i] = slopes(core, judge.critic.weights[i], features[b], before[b])
+            after = jax.vmap(core.step)(features, before)
+            own_after = jax.vmap(own.step)(state.policy.encoder.encode(batch.rows.observation[t]), own_before)
+            compared[t, :, i] = own_after
+    distance = np.zeros((T, B, M))
+    for targets in (by_feature, by_memory):
+        aims = np.broadcast_to(targets.mean(2, keepdims=True), targets.shape) if average == "ensemble" else targets
+        # ε under both roots, as the loss is defined.
+        lengths = np.sqrt(np.square(compared).sum(-1) + 1e-8) * np.sqrt(np.square(aims).sum(-1) + 1e-8)
+        distance += 0.5 * (1.0 - (compared * aims).sum(-1) / lengths)
+    expected = (distance.mean(-1) * np.asarray(batch.rows.weight)).sum()
+    # float32, in another order.
+    assert float(found["losses/costate"]) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.thorough

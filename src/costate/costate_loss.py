@@ -3,6 +3,7 @@
 An ensemble has m hypotheses about the co-state, each with a target of its own; the axis M counts them, and a policy without an ensemble has one.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +13,15 @@ from costate.cores.ensemble import EnsembleCore
 from costate.critics import AbstractCritic
 
 EPSILON = 1e-8
+
+
+class Targets(eqx.Module):
+    """What the hidden states of all hypotheses are compared with."""
+
+    by_feature: Float[Array, "T B M F"]
+    """λ̂ = ∂V/∂ỹ_t."""
+    by_memory: Float[Array, "T B M H"] | None = None
+    """∂V/∂h_{t−1}; None where only the paper's target is asked for."""
 
 
 def costate_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B F"]:

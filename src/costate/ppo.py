@@ -9,12 +9,12 @@ import optax
 
 from costate._types import Array, Float, Int, Key, PyTree
 from costate.averages import Metrics, episode_metrics, weighted_variance
-from costate.cores import read_sequence
+from costate.cores import Memory, read_sequence
 from costate.costate_loss import epistemic_spread, member_targets
 from costate.policy import RecurrentActorCritic
 from costate.ppo_batch import Batch, Foresight, Rows, make_batch, take_minibatch
 from costate.ppo_config import PPOConfig
-from costate.ppo_losses import total_loss
+from costate.ppo_losses import targets_of, total_loss
 from costate.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.running_stats import RunningStats, empty_stats, merge, normalise
 from costate.sharding import ALONE, Shards
@@ -86,15 +86,14 @@ def foresee(config: PPOConfig, observation_clip: float | None, state: TrainState
     if trajectory.member_values is not None:
         members = jax.random.bernoulli(key, config.bootstrap, trajectory.member_values.shape[1:])
 
-    def targets_of(policy: RecurrentActorCritic) -> Float[Array, "T B M F"]:
+    def memory_of(policy: RecurrentActorCritic) -> Memory:
         features = policy.encoder.encode(normalise(state.observation_stats, trajectory.observation, observation_clip))
-        memory = read_sequence(policy.core, features, trajectory.core_state[0], trajectory.is_first)
-        return member_targets(policy.core, policy.critic, memory)
+        return read_sequence(policy.core, features, trajectory.core_state[0], trajectory.is_first)
 
     if state.slow is not None:
-        target = targets_of(state.slow)
+        target = targets_of(config, state.slow, memory_of(state.slow))
     if config.spread_bonus > 0.0:
-        spread = epistemic_spread(targets_of(state.policy))
+        spread = epistemic_spread(member_targets(state.policy.core, state.policy.critic, memory_of(state.policy)))
         # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
         bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
     return Foresight(members, target, bonus)

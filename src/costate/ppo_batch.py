@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from costate._types import Array, Bool, Float, Int
 from costate.advantages import generalised_advantages
 from costate.averages import row_weights, weighted_sum, weighted_variance
+from costate.costate_loss import Targets
 from costate.ppo_config import PPOConfig
 from costate.rollout import Trajectory
 from costate.running_stats import RunningStats, normalise, scale_reward
@@ -33,8 +34,8 @@ class Rows(eqx.Module):
     """What each critic of an ensemble said; None where there is none."""
     member_weight: Float[Array, "T S M"] | None = None
     """Share of each row in a mean over those from which each of them learns; 1 in sum for each."""
-    target: Float[Array, "T S M F"] | None = None
-    """λ̂ where it is known before the losses; None where it is that of the policy which is being learnt."""
+    target: Targets | None = None
+    """Co-states where they are known before the losses; None where they are those of the policy which is being learnt."""
 
 
 class Batch(eqx.Module):
@@ -50,8 +51,8 @@ class Foresight(eqx.Module):
 
     members: Bool[Array, "B M"] | None = None
     """From which environments each critic of an ensemble learns."""
-    target: Float[Array, "T B M F"] | None = None
-    """λ̂ of the slow critic."""
+    target: Targets | None = None
+    """Co-states of the slow critic."""
     bonus: Float[Array, "T B"] | None = None
     """Reward for what the ensemble disagrees about."""
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from costate._types import Array, Float
 from costate.averages import Metrics, weighted_sum
-from costate.costate_loss import by_member, costate_distance, epistemic_spread, hidden_targets, member_targets, terminal_distance
+from costate.cores import Memory
+from costate.costate_loss import Targets, by_member, costate_distance, epistemic_spread, hidden_targets, member_targets, terminal_distance
 from costate.policy import RecurrentActorCritic, Unrolled, unroll_policy
 from costate.ppo_batch import Batch, Rows
 from costate.ppo_config import PPOConfig
@@ -37,18 +38,28 @@ def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array
     return jax.vmap(of_critic, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
 
 
+def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) -> Targets:
+    """What a policy's critic says that hidden states should be, as far as it is asked."""
+    core, critic = policy.core, policy.critic
+    return Targets(member_targets(core, critic, memory), hidden_targets(core, critic, memory) if config.costate_gradient == "both" else None)
+
+
+def aim_of(config: PPOConfig, target: Float[Array, "T S M K"]) -> Float[Array, "T S M K"]:
+    """What each hypothesis is compared with: its own target, or the mean of all."""
+    return jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
+
+
 def costate_term(
-    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"], known: Float[Array, "T S M F"] | None = None
+    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"], known: Targets | None = None
 ) -> tuple[Float[Array, ""], Metrics]:
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far hypotheses of an ensemble lie apart; λ̂ is the policy's own if it is not known."""
     memory, core = unrolled.memory, policy.core
-    target = member_targets(core, policy.critic, memory) if known is None else known
+    target = targets_of(config, policy, memory) if known is None else known
     hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
-    aim = jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
-    distance = costate_distance(policy.in_features(hidden), aim)
-    if config.costate_gradient == "both":
-        distance = 0.5 * (distance + costate_distance(hidden, hidden_targets(core, policy.critic, memory)))
-    metrics = {"costate/spread": weighted_sum(epistemic_spread(target), weight)} if unrolled.member_values is not None else {}
+    distance = costate_distance(policy.in_features(hidden), aim_of(config, target.by_feature))
+    if target.by_memory is not None:
+        distance = 0.5 * (distance + costate_distance(hidden, aim_of(config, target.by_memory)))
+    metrics = {"costate/spread": weighted_sum(epistemic_spread(target.by_feature), weight)} if unrolled.member_values is not None else {}
     return weighted_sum(distance.mean(-1), weight), metrics
 
 
