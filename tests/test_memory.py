@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,6 +17,9 @@ from costate.evaluation import sensors_at
 from costate.experiments.memory import Worth, memory_spec, table, to_json
 from costate.experiments.statistics import FEWEST, Interval, share_of_distance
 from costate.experiments.tables import Cell
+from costate.policy import PolicyConfig
+from costate.running_stats import empty_stats
+from costate.sac_networks import act_once, build_actor, sac_inputs
 
 
 def test_the_policies_differ_in_memory_and_sight_alone():
@@ -74,6 +79,25 @@ def test_the_table_says_what_was_regained():
     assert lines[2].split() == ["WalkerStand", "recurrent", "2", "310.0", "14.1", "70%", "regained"]
     assert lines[3].endswith("unfinished")
     assert json.loads(json.dumps(to_json(worths)))[1]["share_interval"] == [None, None]
+
+
+def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_that_is_said(tmp_path, capsys, monkeypatch):
+    actor = build_actor(PolicyConfig(4, MemorylessConfig()), jax.random.key(0), 2, 1)
+    observation, later = jnp.ones((1, 2)), jnp.zeros(1, bool)
+
+    def control(done: float, remembered: float) -> float:
+        inputs = sac_inputs(empty_stats((2,)), None, observation, jnp.full((1, 1), done), later)
+        return float(act_once(actor, inputs, jnp.full((1, 4), remembered), later)[0].mode()[0, 0])
+
+    assert control(0.5, 0.0) == control(0.5, 1.0)
+    assert control(0.5, 0.0) != control(-0.5, 0.0)
+    monkeypatch.setattr("costate.commands.memory.conduct", lambda *arguments: 0)
+    monkeypatch.setattr("costate.experiments.collection.read_collection", lambda folder: None)
+    monkeypatch.setattr("costate.experiments.memory.worth_of", lambda collection: [])
+    for algorithm, said in (("sac", 1), ("ppo", 0)):
+        assert main(["memory", "LQR", "--algorithm", algorithm, "--out", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.count("memoryless: still reads its own last control") == said
+        assert len(json.loads((tmp_path / "memory.json").read_text())["notes"]) == said
 
 
 @pytest.mark.thorough

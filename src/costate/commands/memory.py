@@ -25,7 +25,7 @@ class MemoryArguments:
     tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
     """Tasks; `costate tasks` lists them."""
     algorithm: AlgorithmName = "ppo"
-    """Learner of all of them."""
+    """Learner of all of them; with soft actor-critic the one without memory still reads its own last control."""
     seeds: int = 3
     """Seeds of each."""
     steps: int | None = None
@@ -42,7 +42,7 @@ class MemoryArguments:
 def run(arguments: list[str]) -> int:
     """Measure what memory is worth on a task."""
     from costate.experiments.collection import read_collection
-    from costate.experiments.memory import memory_spec, table, to_json, worth_of
+    from costate.experiments.memory import memory_spec, notes, table, to_json, worth_of
 
     parsed = tyro.cli(MemoryArguments, prog="costate memory", args=arguments)
     sensors = sensor_settings(parsed.sensors)
@@ -54,9 +54,9 @@ def run(arguments: list[str]) -> int:
             give(standings_document(spec, folder))
             return code
         worths = worth_of(read_collection(folder))
-        document = {"format": 1, "results": to_json(worths)}
+        document = {"format": 1, "results": to_json(worths), "notes": notes(parsed.algorithm)}
         write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
-        print(table(worths))
+        print("\n".join([table(worths), *notes(parsed.algorithm)]))
         print(f"written: {folder / 'memory.json'}")
         give(document | {"written": folder / "memory.json"})
     return code

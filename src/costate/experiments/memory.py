@@ -89,6 +89,16 @@ def table(worths: Sequence[Worth]) -> str:
     return "\n".join(lines)
 
 
+def notes(algorithm: AlgorithmName) -> list[str]:
+    """What to know when reading the table."""
+    if algorithm == "ppo":
+        return []
+    return [
+        f"{BLIND}: still reads its own last control, as every actor of soft actor-critic does, and through it a little of what was seen before. "
+        f"What memory is worth may be a little more than the shares say."
+    ]
+
+
 def _percent(share: Interval) -> str:
     bounds = f" ({share.low:.0%} to {share.high:.0%})" if np.isfinite(share.low) else ""
     return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "nothing"
