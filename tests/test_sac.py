@@ -11,6 +11,7 @@ from costate._errors import ConfigError
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig
+from costate.cores.lstm import LSTMConfig
 from costate.policy import PolicyConfig
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
@@ -20,7 +21,7 @@ from costate.sac_networks import sac_inputs
 
 OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 6, 2
 CLIP = 10.0
-CONFIG = SACConfig(head_width=5, replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3, costate_memory="both")
+CONFIG = SACConfig(head_width=5, replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3)
 
 
 def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant") -> SACState:  # noqa: B008  (frozen)
@@ -59,29 +60,29 @@ def double(tree):
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if leaf.dtype == jnp.float32 else leaf, tree)
 
 
-def step_by_step(network, inputs, is_first):
-    """Hidden states before and after every row, by a loop over time; the burn-in passes no gradient."""
-    hidden, before, after = jnp.zeros((WINDOWS, HIDDEN), inputs.dtype), [], []
+def step_by_step(network, inputs, is_first, start):
+    """The core's states before every row and hidden states after it, by a loop over time; the burn-in passes no gradient."""
+    state, before, after = start, [], []
     for t in range(ROWS):
-        hidden = jnp.where(is_first[t][:, None], 0.0, hidden)
-        before.append(hidden)
-        hidden = jax.vmap(network.core.step)(network.encoder.encode(inputs[t]), hidden)
+        state = jnp.where(is_first[t][:, None], 0.0, state)
+        before.append(state)
+        state = jax.vmap(network.core.step)(network.encoder.encode(inputs[t]), state)
         if t == CONFIG.replay.burn_in - 1:
-            hidden = jax.lax.stop_gradient(hidden)
-        after.append(hidden)
+            state = jax.lax.stop_gradient(state)
+        after.append(network.core.expose(state))
     return before, after
 
 
-def reference(part: str, networks, target, stats, windows: Windows, noise, config: SACConfig):
-    """One of the losses as the textbook has it, for the gradient of one network; the others are constants in it."""
+def reference(part: str, networks, target, stats, windows: Windows, noise, config: SACConfig, of_actor, of_critic):
+    """One of the losses as the textbook has it, for the gradient of one network; the others are constants in it. Memories start as they are given."""
     rows, burn_in, usable = windows.rows, config.replay.burn_in, np.asarray(windows.usable)
     actor, critic = networks.actor, networks.critic
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
     inputs = sac_inputs(stats, CLIP, rows.observation, before, rows.is_first)
     judged = inputs if config.critic == "recurrent" else sac_inputs(stats, CLIP, rows.complete, before, rows.is_first)
-    features, actor_hidden = actor.encoder.encode(inputs), step_by_step(actor, inputs, rows.is_first)[1]
-    critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first)
-    target_hidden = step_by_step(target, judged, rows.is_first)[1]
+    features, actor_hidden = actor.encoder.encode(inputs), step_by_step(actor, inputs, rows.is_first, of_actor)[1]
+    critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first, of_critic)
+    target_hidden = step_by_step(target, judged, rows.is_first, of_critic)[1]
     alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
     for t in range(burn_in, ROWS - 1):
         for n in range(WINDOWS):
@@ -102,38 +103,29 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
                 frozen, held = jax.lax.stop_gradient((critic, critic_before[t][n]))
                 fixed = jax.lax.stop_gradient(action)
                 feature = jax.lax.stop_gradient(critic.encoder.encode(judged[t, n]))
-                value = lambda ỹ: jnp.minimum(*frozen.values(frozen.core.step(ỹ, held), fixed))  # noqa: B023, E731
+                value = lambda ỹ: jnp.minimum(*frozen.values(frozen.core.expose(frozen.core.step(ỹ, held)), fixed))  # noqa: B023, E731
                 costate = jax.grad(value)(feature)
-                for hidden in (actor_hidden[t][n], critic_hidden[t][n]):
+                for hidden in (actor_hidden[t][n], critic_hidden[t][n])[: 2 if config.costate_memory == "both" else 1]:
                     # ε under both roots, as the loss is defined.
                     lengths = jnp.sqrt(hidden @ hidden + 1e-8) * jnp.sqrt(costate @ costate + 1e-8)
                     total += config.costate_coef * (1.0 - hidden @ costate / lengths)
     return total / count
 
 
-@pytest.mark.quick("core1-constant-recurrent")
-@pytest.mark.parametrize(
-    ("core", "influence", "critic"),
-    [
-        (GRUConfig(), "constant", "recurrent"),
-        (CTRNNConfig(), "constant", "recurrent"),
-        (CostateCellConfig(), "observed", "recurrent"),
-        (GRUConfig(), "constant", "sighted"),
-    ],
-)
-def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic):
-    config = dataclasses.replace(CONFIG, critic=critic)
+def compare_with_reference(config: SACConfig, state: SACState, windows: Windows, of_actor, of_critic):
+    """The gradient of everything by every network; in float64."""
     with jax.enable_x64(True):
-        state, windows = double(state_of(core, config, influence)), double(windows_of(sighted=critic == "sighted"))
+        state, windows, of_actor, of_critic = double((state, windows, of_actor, of_critic))
         noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS), jnp.float64)
         weight = double(loss_weights(windows.usable, CONFIG.replay.burn_in))
         loss = jax.jit(jax.grad(lambda networks: sac_loss(networks, config, CLIP, state.target, state.observation_stats, windows, weight, noise)[0]))
         found = loss(state.networks)
 
         def expected(part):
-            return jax.jit(jax.grad(lambda n: reference(part, n, state.target, state.observation_stats, windows, noise, config)))(state.networks)
+            loss = lambda n: reference(part, n, state.target, state.observation_stats, windows, noise, config, of_actor, of_critic)  # noqa: E731
+            return jax.jit(jax.grad(loss))(state.networks)
 
-        # Of each loss only the gradient by the network that it is for; the co-state loss is for both memories.
+        # Of each loss only the gradient by the network that it is for; the co-state loss is for the memories that it is asked to pull.
         costate = expected("costate")
         actor = jax.tree.map(jnp.add, expected("actor").actor, costate.actor)
         critic = jax.tree.map(jnp.add, expected("critic").critic, costate.critic)
@@ -141,6 +133,36 @@ def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, crit
         jax.tree.map(close, found.actor, actor)
         jax.tree.map(close, found.critic, critic)
         close(found.log_temperature, expected("temperature").log_temperature)
+
+
+@pytest.mark.quick("core1-constant-recurrent-actor", "core4-constant-sighted-both")
+@pytest.mark.parametrize(
+    ("core", "influence", "critic", "memory"),
+    [
+        (GRUConfig(), "constant", "recurrent", "both"),
+        (CTRNNConfig(), "constant", "recurrent", "actor"),
+        (CTRNNConfig(), "constant", "recurrent", "both"),
+        (CostateCellConfig(), "observed", "recurrent", "both"),
+        (GRUConfig(), "constant", "sighted", "both"),
+        (GRUConfig(), "constant", "sighted", "actor"),
+    ],
+)
+def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic, memory):
+    config = dataclasses.replace(CONFIG, critic=critic, costate_memory=memory)
+    empty = jnp.zeros((WINDOWS, HIDDEN))
+    compare_with_reference(config, state_of(core, config, influence), windows_of(sighted=critic == "sighted"), empty, empty)
+
+
+def test_windows_start_from_what_each_network_remembered():
+    """An actor that carries 4 numbers beside a critic that carries 8: none can take what is the other's."""
+    config = dataclasses.replace(CONFIG, critic="recurrent", costate_memory="both", replay=dataclasses.replace(CONFIG.replay, start="stored"))
+    state, other = state_of(CTRNNConfig(), config), state_of(LSTMConfig(), config)
+    state = dataclasses.replace(state, networks=dataclasses.replace(state.networks, critic=other.networks.critic), target=other.target)
+    of_actor, of_critic = (jax.random.normal(jax.random.key(7 + i), (WINDOWS, i * HIDDEN)) for i in (1, 2))
+    windows = windows_of()
+    # In the middle of an episode: where one starts, nothing is remembered.
+    rows = dataclasses.replace(windows.rows, is_first=windows.rows.is_first.at[: CONFIG.replay.burn_in + 1].set(False))
+    compare_with_reference(config, state, Windows(rows, usable_steps(rows), windows.before, jnp.hstack([of_actor, of_critic])), of_actor, of_critic)
 
 
 def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing():
