@@ -2,22 +2,26 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 from costate._errors import ConfigError
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import GRUConfig
 from costate.cores.lstm import LSTMConfig
-from costate.policy import PolicyConfig
+from costate.cores.memoryless import Memoryless
+from costate.costate_loss import targets_from_slopes
+from costate.policy import Encoder, PolicyConfig
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.running_stats import RunningStats
-from costate.sac import SACConfig, SACState, initial_sac_state, loss_weights, sac_loss, sac_update
-from costate.sac_networks import sac_inputs
+from costate.sac import Networks, SACConfig, SACState, initial_sac_state, judge, loss_weights, sac_loss, sac_update
+from costate.sac_networks import RecurrentCritic, build_actor, read_window, sac_inputs
 
 OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 6, 2
 CLIP = 10.0
@@ -163,6 +167,58 @@ def test_windows_start_from_what_each_network_remembered():
     # In the middle of an episode: where one starts, nothing is remembered.
     rows = dataclasses.replace(windows.rows, is_first=windows.rows.is_first.at[: CONFIG.replay.burn_in + 1].set(False))
     compare_with_reference(config, state, Windows(rows, usable_steps(rows), windows.before, jnp.hstack([of_actor, of_critic])), of_actor, of_critic)
+
+
+A, B, COST, EFFORT, GAMMA = np.array([[1.0, 0.1], [-0.2, 0.9]]), np.array([[0.0], [0.5]]), np.diag([1.0, 0.3]), np.array([[0.4]]), 0.95
+# V(x) = −xᵀPx of the best controls u = −Kx, by SciPy: A and B times √γ make an undiscounted problem of it.
+P = scipy.linalg.solve_discrete_are(np.sqrt(GAMMA) * A, np.sqrt(GAMMA) * B, COST, EFFORT)
+K = GAMMA * np.linalg.solve(EFFORT + GAMMA * B.T @ P @ B, B.T @ P @ A)
+
+
+class RegulatorsCritic(RecurrentCritic):
+    """Q(x, u) = −(xᵀ C x + uᵀ E u + γ (Ax + Bu)ᵀ P (Ax + Bu)), where h = tanh tanh x says what x is."""
+
+    def values(self, hidden, action):
+        x = jnp.arctanh(jnp.arctanh(hidden))
+        after = x @ A.T + action @ B.T
+        value = -(((x @ COST) * x).sum(-1) + ((action @ EFFORT) * action).sum(-1) + GAMMA * ((after @ P) * after).sum(-1))
+        return value + 1.0, value
+
+
+def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
+    """∂V/∂ỹ = −2Px / (1 − ỹ²) with ỹ = tanh x: of the best controls by the envelope theorem, and of another by the slope of Q; in float64."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        x = rng.uniform(-1.0, 1.0, (ROWS, WINDOWS, 2))
+        stretch = 1.0 / (1.0 - np.tanh(x) ** 2)
+        critic = RegulatorsCritic(Encoder(jnp.eye(4, 2), jnp.zeros(2)), Memoryless(jnp.eye(2), jnp.zeros(2)), ())
+        flags = jnp.zeros((ROWS, WINDOWS), bool)
+        # A variance of 1 − ε, which the normaliser makes 1.
+        stats = RunningStats(jnp.zeros(2), jnp.full(2, 1.0 - 1e-8), jnp.ones(()))
+        memory = read_window(critic, sac_inputs(stats, None, jnp.asarray(x), jnp.zeros((ROWS, WINDOWS, 1)), flags), flags, 0)
+        _, slopes, by_action = judge(critic, memory.hiddens, jnp.asarray(-x @ K.T))
+        np.testing.assert_allclose(by_action, 0.0, atol=1e-9)
+        np.testing.assert_allclose(targets_from_slopes(critic.core, memory, slopes), -2.0 * x @ P * stretch, rtol=1e-7, atol=1e-9)
+
+        # And the loss, of an actor that always does tanh 0.3 and is blind at every other step.
+        actor = build_actor(PolicyConfig(2, CTRNNConfig()), jax.random.key(0), 2, 1)
+        actor = double(eqx.tree_at(lambda a: (a.readout.weights, a.readout.bias), actor, (jnp.zeros((2, 1)), jnp.full(1, 0.3))))
+        shown = jnp.asarray(x * (np.arange(ROWS) % 2 == 0)[:, None, None])
+        nothing = jnp.zeros((ROWS, WINDOWS))
+        windows = Windows(
+            ReplayRows(shown, nothing[..., None], nothing, nothing, flags, flags, None, jnp.asarray(x)), ~flags, jnp.zeros((WINDOWS, 1)), None
+        )
+        config = dataclasses.replace(CONFIG, replay=dataclasses.replace(CONFIG.replay, burn_in=0))
+        networks = Networks(actor, critic, jnp.zeros(()))
+        weight = jnp.full((ROWS, WINDOWS), 1.0 / (ROWS * WINDOWS))
+        _, found = jax.jit(lambda n: sac_loss(n, config, None, critic, stats, windows, weight, nothing[..., None]))(networks)
+        u = np.full((ROWS, WINDOWS, 1), np.tanh(0.3))
+        costate = -2.0 * (x @ COST + GAMMA * (x @ A.T + u @ B.T) @ P @ A) * stretch
+        inputs = sac_inputs(stats, None, shown, jnp.zeros((ROWS, WINDOWS, 1)), flags)
+        hidden = np.stack(step_by_step(actor, inputs, flags, jnp.zeros((WINDOWS, 2)))[1])
+        cosines = (hidden * costate).sum(-1) / np.linalg.norm(hidden, axis=-1) / np.linalg.norm(costate, axis=-1)
+        # The loss has ε = 1e-8 under the roots.
+        assert float(found["losses/costate"]) == pytest.approx(np.mean(1.0 - cosines), abs=1e-5)
 
 
 def test_rewards_in_the_burn_in_and_of_rows_that_do_not_count_change_nothing():
