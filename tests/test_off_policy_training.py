@@ -95,6 +95,21 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, co
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(resumed)), jax.tree.map(_raw, remembered(whole)))
 
 
+def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path):
+    """One iteration of warm-up and five that learn, with stored memories and a ring that is full after three; the cut falls into an episode."""
+    replay = ReplayConfig(capacity=120, window=6, burn_in=2, batch=2, start="stored")
+    sac = SACConfig(steps_per_update=20, warmup_steps=40, head_width=4, replay=replay)
+    config = RunConfig("LQR", steps=240, checkpoint_every=2, policy=PolicyConfig(4), rollout=RolloutConfig(2, 20), algorithm="sac", sac=sac)
+    whole = train(config, tmp_path / "whole").run
+    assert [row["training/updates"] for row in whole.read_metrics()] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", reporter=Breaker(after=5))
+    outcome = resume(tmp_path / "cut")
+    assert outcome.finished
+    assert numbers(outcome.run) == numbers(whole)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(outcome.run)), jax.tree.map(_raw, remembered(whole)))
+
+
 def _raw(leaf):
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
