@@ -110,7 +110,8 @@ def table(found: dict[str, dict[str, Any]], minutes: list[float]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for task, each in found.items():
         reached, sighted = each["reached"], each["sighted"]
-        cells = [f"{each['after_minutes'][f'{limit:g}']:.0f}" if f"{limit:g}" in each["after_minutes"] else "–" for limit in minutes]
+        missing = "there" if reached else "not run"
+        cells = [f"{each['after_minutes'][f'{limit:g}']:.0f}" if f"{limit:g}" in each["after_minutes"] else missing for limit in minutes]
         cells.append(f"{each['last']:.0f} after {each['minutes']:.0f} min, {each['steps'] / 1e6:.1f} M steps")
         cells.append(f"after {reached['minutes']:.1f} min, {reached['steps']:,} steps" if reached else "no" if sighted else "no figure")
         cells += [f"{each['evaluated'][f'{dropout:g}']:.0f}" for dropout in DROPOUTS]
