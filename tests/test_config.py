@@ -35,7 +35,7 @@ def test_every_preset_survives_the_round_trip_through_json(name):
 def test_presets_are_the_papers_variants():
     coefficients = {name: preset(name, "WalkerStand").costate_coef for name in PRESETS}
     paper = {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05, "ncp": 0.05}
-    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05, "fast": 0.0}
+    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05}
     assert [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"] == list(paper)
     assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
     assert isinstance(preset("nc-sac-ctrnn", "WalkerStand").policy.core, CTRNNConfig)

@@ -19,7 +19,6 @@ from costate.ppo_config import PPOConfig, check_divisible
 from costate.readouts import READOUTS
 from costate.readouts.gaussian import GaussianReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
-from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
 from costate.sac_learner import check_sac
@@ -232,7 +231,7 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "ncp", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn", "fast"]
+PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "ncp", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 
@@ -274,7 +273,7 @@ def _off_policy(task: str, policy: PolicyConfig, sac: SACConfig) -> RunConfig:
 
 def preset(name: str, task: str) -> RunConfig:
     """The paper's four variants, the choices in which the authors' released code departs from its text, the policy class of Definition 3.2 written
-    out, the four variants off-policy, and what learns fastest by the clock of a small machine.
+    out, and the four variants off-policy.
     """
     plain = PPOConfig(costate_coef=0.0)
     leaky = PolicyConfig(core=CTRNNConfig())
@@ -304,7 +303,4 @@ def preset(name: str, task: str) -> RunConfig:
             return _off_policy(task, leaky, SACConfig(costate_coef=0.0))
         case "nc-sac-ctrnn":
             return _off_policy(task, leaky, SACConfig())
-        case "fast":
-            # Half the windows take half the time, and off-policy the co-state loss costs some of it on harder tasks (docs/results.md).
-            return _off_policy(task, PolicyConfig(), SACConfig(costate_coef=0.0, replay=ReplayConfig(batch=8)))
     raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")
