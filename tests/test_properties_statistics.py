@@ -114,7 +114,8 @@ def test_normalised_observations_are_those_of_float64(data, offset, spread, unit
     seen = np.asarray(normalised(merge_all(data, (1,)), jnp.asarray(observation), None), np.float64)
     assert np.isfinite(seen).all()
     # Mean and deviation are each known up to a rounding of the largest number.
-    deviation, error = np.sqrt(variance + 1e-8) if variance > 0.0 else 1.0, 16 * ROUNDING * max(np.abs(everything).max(initial=0.0), np.abs(observation).max())
+    deviation = np.sqrt(variance + 1e-8) if variance > 0.0 else 1.0
+    error = 16 * ROUNDING * max(np.abs(everything).max(initial=0.0), np.abs(observation).max())
     expected = (observation - mean) / deviation
     assert (np.abs(seen - expected) <= (error / deviation + 16 * ROUNDING) * (1.0 + np.abs(expected))).all()
 
