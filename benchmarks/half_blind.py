@@ -19,11 +19,7 @@ import sys
 import time
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from race import read_curve
+from race import panels_for, read_curve
 from time_to_return import CLOCK, points
 
 from costate.envs.tasks import PAPER_TASKS
@@ -32,8 +28,8 @@ from costate.interrupts import INTERRUPTED
 from costate.pictures import from_zero
 from costate.run_directory import open_run
 
-# The higher of two published sets of PPO with full observation, each at tens of millions of steps or more: SLM-Lab (100 M steps) and the curves of
-# MuJoCo Playground, read off by eye. For FishSwim neither has one.
+# The higher of two published sets of PPO with full observation, each at tens of millions of steps or more: SLM-Lab (100 M steps) and tuned runs
+# of MuJoCo Playground (second-hand; the middle where a range is given). For FishSwim neither has one.
 SIGHTED = {
     "CartpoleSwingup": 825.0,
     "BallInCup": 950.0,
@@ -120,12 +116,8 @@ def table(found: dict[str, dict[str, Any]], minutes: list[float]) -> str:
 
 
 def draw(paths: dict[str, pathlib.Path], out: pathlib.Path) -> None:
-    columns = min(4, len(paths))
-    rows = -(-len(paths) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.5 * rows), layout="constrained", squeeze=False)
-    for panel in panels.flat[len(paths) :]:
-        panel.set_axis_off()
-    for panel, (task, path) in zip(panels.flat, paths.items(), strict=False):
+    figure, panels = panels_for(len(paths))
+    for panel, (task, path) in zip(panels, paths.items(), strict=True):
         curve = read_curve(path)
         panel.plot(curve.minutes, curve.returns, color="#4477aa", linewidth=1.6)
         if task in SIGHTED:
@@ -133,9 +125,7 @@ def draw(paths: dict[str, pathlib.Path], out: pathlib.Path) -> None:
             panel.axhline(mark(task), color="#ee6677", linewidth=0.8, linestyle=":")
         panel.set(title=task, xlabel="minutes on one core")
         from_zero(panel)
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-    panels.flat[0].set_ylabel("return in training, half blind")
+    panels[0].set_ylabel("return in training, half blind")
     figure.savefig(out, dpi=120)
 
 

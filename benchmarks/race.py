@@ -88,13 +88,22 @@ def compare(curves: dict[str, Curve]) -> dict[str, Any]:
     return {"mark": round(mark, 1), "presets": found}
 
 
-def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> None:
-    columns = min(4, len(curves))
-    rows = -(-len(curves) // columns)
+def panels_for(count: int) -> tuple[Any, list[Any]]:
+    """A figure with so many panels, up to four in a row."""
+    columns = min(4, count)
+    rows = -(-count // columns)
     figure, panels = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.5 * rows), layout="constrained", squeeze=False)
-    for panel in panels.flat[len(curves) :]:
+    for panel in panels.flat[count:]:
         panel.set_axis_off()
-    for panel, (task, of_task) in zip(panels.flat, curves.items(), strict=False):
+    for panel in panels.flat[:count]:
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, list(panels.flat[:count])
+
+
+def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> None:
+    figure, panels = panels_for(len(curves))
+    for panel, (task, of_task) in zip(panels, curves.items(), strict=True):
         for colour, (name, curve) in zip(COLOURS, of_task.items(), strict=False):
             over = curve.minutes if axis == "minutes" else curve.steps / 1e6
             panel.plot(over, curve.returns, color=colour, linewidth=1.6, label=name)
@@ -103,10 +112,8 @@ def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> 
         from_zero(panel)
         if axis == "steps":
             panel.set_xscale("log")
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-    panels.flat[0].set_ylabel("return in training")
-    panels.flat[0].legend(frameon=False)
+    panels[0].set_ylabel("return in training")
+    panels[0].legend(frameon=False)
     figure.savefig(path, dpi=120)
 
 
