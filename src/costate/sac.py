@@ -59,7 +59,12 @@ class SACConfig:
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
-    """Steps of random controls before learning starts; the observation's statistics are those of these steps."""
+    """Steps of random controls before learning starts."""
+    explorers: int = 0
+    """Environments that never stop doing random controls, so that the replay always has some of what the policy does not do."""
+    observation_statistics: Literal["running", "frozen"] = "running"
+    """What observations are normalised by: the mean and deviation of all steps so far, or those of the warm-up alone. A body that learns to move
+    leaves the range of a body that trembles, and what is clipped there cannot be learnt from."""
     head_width: int = 128
     """Units in each of the two hidden layers of a Q head."""
     learning_rate: float = 1e-3

@@ -12,7 +12,7 @@ from costate.averages import Metrics, episode_metrics
 from costate.policy import PolicyConfig
 from costate.replay import Replay, ReplayRows, append, empty_replay
 from costate.rollout import RolloutConfig, iteration_keys
-from costate.running_stats import RunningStats, empty_stats, merge
+from costate.running_stats import empty_stats, merge
 from costate.sac import SACConfig, SACState, initial_sac_state, sac_update
 from costate.sac_rollout import Episodes
 from costate.sharding import ALONE, Shards
@@ -73,9 +73,10 @@ def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, 
     return iteration < warmup_iterations(config, rollout)
 
 
-def observation_statistics(stats: RunningStats, rows: ReplayRows) -> RunningStats:
-    """The statistics with what these rows show; dark observations show nothing."""
-    return merge(stats, rows.observation, jnp.any(rows.observation != 0.0, axis=-1))
+def with_statistics(learner: SACState, rows: ReplayRows) -> SACState:
+    """The learner with what these rows show in its statistics; dark observations show nothing."""
+    stats = merge(learner.observation_stats, rows.observation, jnp.any(rows.observation != 0.0, axis=-1))
+    return SACState(learner.networks, learner.target, learner.optimiser, stats)
 
 
 def learn(
@@ -95,13 +96,12 @@ def learn(
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
         learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, jax.random.split(keys.update, updates))
+        learner = with_statistics(learner, rows) if config.observation_statistics == "running" else learner
         return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
 
     def watch(learner: SACState) -> tuple[SACState, Metrics]:
-        # Frozen once learning starts: what networks were trained to read must not change its meaning.
-        stats = observation_statistics(learner.observation_stats, rows)
         nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1])
-        return SACState(learner.networks, learner.target, learner.optimiser, stats), nothing
+        return with_statistics(learner, rows), nothing
 
     warming = warming_up(config, rollout, state.iteration)
     learner, metrics = jax.lax.cond(warming, watch, improve, state.learner)

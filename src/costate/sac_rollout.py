@@ -61,12 +61,15 @@ def roll_sac(
     exploration: Exploration,
     with_complete: bool = False,
     faults: Float[Array, ""] | None = None,
+    explorers: int = 0,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
     """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
 
     A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts. ``faults`` is the
-    share of the observations that is read through them, while they set in.
+    share of the observations that is read through them, while they set in. The first ``explorers`` environments never stop doing uniform controls;
+    how their episodes went says nothing about the policy, so their ends are not told.
     """
+    explores = jnp.arange(env.batch_size) < explorers
 
     actor = dataclasses.replace(actor, core=actor.core.apart())
     critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
@@ -81,13 +84,13 @@ def roll_sac(
             memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
             judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
             critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
-        action = jnp.where(warming_up, uniform_control(now.noise), policy.sample(now.noise)[0])
+        action = jnp.where((warming_up | explores)[:, None], uniform_control(now.noise), policy.sample(now.noise)[0])
         env_state, after = env.advance(state.env_state, scale_control(env, action), now.drawn)
         after = read_in_part(after, now.chance, faults)
         episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
         row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
         following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)
-        return following, (row, Episodes(after.is_last, episode_return, episode_length))
+        return following, (row, Episodes(after.is_last & ~explores, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
     return state, rows, episodes

@@ -65,7 +65,7 @@ class OffPolicy(AbstractAlgorithm):
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
         clip, sighted = self.config.rollout.observation_clip, self.config.sac.critic == "sighted"
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
-        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted, faults)
+        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted, faults, self.config.sac.explorers)
         return state, Experience((rows, episodes), rows.is_first)
 
     def collected(self, experience: Experience) -> Collected:
