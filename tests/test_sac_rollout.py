@@ -18,7 +18,9 @@ from costate.sac_networks import act_once, build_actor, build_critic, controls_b
 from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
 
 
-def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None, faults: float | None = None):
+def rolled(
+    world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None, faults: float | None = None, explorers: int = 0
+):
     """With a ``dropout`` the world is seen through failing sensors, but not by the critic; ``faults`` is their share of the observations."""
     env = AnalyticEnv(world, batch) if dropout is None else SensorEnv(AnalyticEnv(world, batch), SensorConfig(dropout))
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
@@ -37,7 +39,7 @@ def rolled(world, steps: int, warming_up: bool, batch: int = 3, critic=None, dro
     share = None if faults is None else jnp.float32(faults)
     stats = empty_stats((env.observation_size,))
     warming, sighted = jnp.asarray(warming_up), dropout is not None
-    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted, share))
+    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted, share, explorers))
     return env, actor, stats, exploration, program(state, exploration)
 
 
@@ -78,6 +80,16 @@ def test_controls_of_the_warm_up_are_uniform():
     assert scipy.stats.kstest(np.asarray(uniform_control(noise))[:, 0], "uniform", args=(-1.0, 2.0)).pvalue > 0.01
     _, _, _, exploration, (_, rows, _) = rolled(DelayedReward(), 5, warming_up=True)
     np.testing.assert_allclose(rows.action, uniform_control(exploration.noise), atol=1e-6)
+
+
+def test_explorers_never_stop_doing_uniform_controls_and_nobody_counts_their_episodes():
+    world = EndlessReward()
+    _, _, _, exploration, (_, rows, episodes) = rolled(world, world.episode_steps, warming_up=False, explorers=1)
+    _, _, _, _, (_, others, every) = rolled(world, world.episode_steps, warming_up=False)
+    np.testing.assert_allclose(rows.action[:, :1], uniform_control(exploration.noise)[:, :1], atol=1e-6)
+    np.testing.assert_array_equal(rows.action[:, 1:], others.action[:, 1:])
+    assert every.ends[-1].tolist() == [True, True, True]
+    assert episodes.ends[-1].tolist() == [False, True, True]
 
 
 def test_controls_reach_the_bounds_of_the_actuators():

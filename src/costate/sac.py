@@ -91,8 +91,9 @@ class SACConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
             raise ConfigError(f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero.")
-        if self.costate_coef < 0.0 or self.warmup_steps < 0:
-            raise ConfigError(f"costate_coef is {self.costate_coef} and warmup_steps is {self.warmup_steps}, but neither can be negative.")
+        for name in ("costate_coef", "warmup_steps", "explorers"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it cannot be negative.")
 
 
 class Networks(eqx.Module):

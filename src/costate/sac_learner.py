@@ -36,6 +36,11 @@ def check_sac(rollout: RolloutConfig, config: SACConfig, iterations: int) -> Non
             f"An iteration of {steps} steps ({rollout.environments} environments × {rollout.rollout_length}) has no whole number of updates at one "
             f"for every {config.steps_per_update}. Use a divisor of {steps} for steps_per_update."
         )
+    if config.explorers >= rollout.environments:
+        raise ConfigError(
+            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and one of them at least must do what the policy "
+            f"says. Use at most {rollout.environments - 1} explorers, or more environments."
+        )
     warming = warmup_iterations(config, rollout)
     if warming >= iterations:
         raise ConfigError(
