@@ -66,6 +66,24 @@ def test_the_papers_blackout_is_one_draw_for_each_observation():
         np.testing.assert_array_equal(timestep.observation, jnp.where(seen[:, None], timestep.complete, 0.0))
 
 
+def test_what_one_fault_does_does_not_depend_on_the_others():
+    """So that along a grid of noise the same observations go dark."""
+
+    def seen(**settings) -> np.ndarray:
+        env = SensorEnv(AnalyticEnv(RememberedCue(), 4), SensorConfig(0.5, mask_input="bit", **settings))
+        state, timestep = env.reset(jax.random.key(1))
+        told = [timestep.observation[:, -1]]
+        for key in jax.random.split(jax.random.key(0), 20):
+            state, timestep = env.step(state, jnp.zeros((4, env.action_size)), key)
+            told.append(timestep.observation[:, -1])
+        return np.stack(told)
+
+    alone = seen()
+    assert 0.3 < alone.mean() < 0.7
+    for others in ({"noise": 0.1}, {"drift": 0.01}, {"stuck": 0.2}, {"noise": 0.1, "drift": 0.01, "stuck": 0.2}):
+        np.testing.assert_array_equal(seen(**others), alone)
+
+
 def test_blackouts_hide_whole_observations_at_the_given_rate():
     values = 1.0 + np.arange(12.0).reshape(1, 4, 3).repeat(2000, 0)
     seen = passed_through(Outage(0.3, None, np.zeros(3, int)), values, starts(2000, 4)).seen
@@ -362,6 +380,7 @@ def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
         (["--over", "noise"], "through no values"),
         (["--values", "1"], "Say so with --over"),
         (["--sensors", "noise"], "should be NAME=VALUE"),
+        (["--sensors", "mask-input=bit"], "cannot be another than in training. Leave it out"),
     ):
         assert main(["robustness", str(faulty_run.path), *wrong]) == 1
         assert message in capsys.readouterr().err

@@ -1,9 +1,11 @@
 """What a run was computed with: versions and processor, so that a number can be traced to the machine that made it."""
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
 import platform
+import sys
 from typing import Any
 
 import jax
@@ -60,13 +62,36 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def available_memory() -> int:
-    """Bytes that programs can still take: what Linux says is available, elsewhere all that is built in."""
-    meminfo = pathlib.Path("/proc/meminfo")
+def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Bytes that programs can still take: what Linux says is available, elsewhere all that is built in; in a container no more than it is allowed."""
+    return min(_memory_of_machine(root), _memory_of_container(root))
+
+
+def _memory_of_machine(root: pathlib.Path) -> int:
+    meminfo = root / "proc/meminfo"
     for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# What a control group may take, has taken, and would give back if asked, in the two versions of the kernel's interface; that of a container is at the
+# root of what it sees.
+CONTROL_GROUPS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+
+
+def _memory_of_container(root: pathlib.Path) -> int:
+    """What is left of a container's share; without a limit, more than any machine has."""
+    left = sys.maxsize
+    for limit, taken, details, cached in CONTROL_GROUPS:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or "max"
+            allowed, used, parts = ((root / "sys/fs/cgroup" / name).read_text() for name in (limit, taken, details))
+            reclaimable = int(dict(line.split() for line in parts.splitlines())[cached])
+            left = min(left, max(0, int(allowed) - int(used) + reclaimable))
+    return left
 
 
 def _version(package: str) -> str:

@@ -170,6 +170,14 @@ def shows_velocity(group: str) -> bool:
 
 def faults_of(config: SensorConfig, layout: Layout) -> tuple[AbstractFault, ...]:
     """The faults in the order in which a reading meets them: in the sensor, on its way, at the receiver."""
+    return tuple(fault for _, fault in numbered_faults(config, layout))
+
+
+def numbered_faults(config: SensorConfig, layout: Layout) -> tuple[tuple[int, AbstractFault], ...]:
+    """Each fault with the number of its kind, which decides what it draws: the same, whatever other faults there are beside it.
+
+    So runs and evaluations that differ in one fault meet the same others. The paper's blackout has the number 0.
+    """
     sizes = [size for _, size in layout]
     whole, groups, each = np.zeros(sum(sizes), int), np.repeat(np.arange(len(sizes)), sizes), np.arange(sum(sizes))
     outages = ((config.dropout, whole), (config.group_dropout, groups), (config.sensor_dropout, each))
@@ -182,7 +190,8 @@ def faults_of(config: SensorConfig, layout: Layout) -> tuple[AbstractFault, ...]
         Hold() if config.dark == "hold" else Zeros(),
         Absent(absent_sensors(config, layout)) if config.hide else None,
     ]
-    return tuple(fault for fault in faults if fault is not None)
+    blackout = len(faults) - 5
+    return tuple(((place - blackout) % len(faults), fault) for place, fault in enumerate(faults) if fault is not None)
 
 
 def inputs_beside(config: SensorConfig, observation_size: int) -> int:
@@ -206,7 +215,7 @@ class SensorEnv(AbstractEnv):
         check_sensors(config, layout, env.episode_steps)
         self._env = env
         self._config = config
-        self._faults = faults_of(config, layout)
+        self._numbers, self._faults = zip(*numbered_faults(config, layout), strict=True)
         self.batch_size = env.batch_size
         self.observation_size = env.observation_size + inputs_beside(config, env.observation_size)
         self.action_size = env.action_size
@@ -264,8 +273,8 @@ class SensorEnv(AbstractEnv):
         return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), self._draw_faults(key, batch))
 
     def _draw_faults(self, key: Key[Array, ""], batch: int) -> tuple[Drawn, ...]:
-        # The first gets the key itself, which is all there is for most.
-        keys = (jax.random.fold_in(key, number) if number > 0 else key for number in range(len(self._faults)))
+        # Number 0 gets the key itself, which is all there is for most.
+        keys = (jax.random.fold_in(key, number) if number > 0 else key for number in self._numbers)
         return tuple(fault.draw(own, batch, self._env.observation_size) for fault, own in zip(self._faults, keys, strict=True))
 
     def _read(self, timestep: TimeStep, states: tuple[FaultState, ...], drawn: tuple[Drawn, ...]) -> tuple[tuple[FaultState, ...], TimeStep]:
