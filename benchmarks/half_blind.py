@@ -4,7 +4,8 @@
     python benchmarks/half_blind.py --runs runs/half_blind --minutes 15 30 60 --out docs/results/half_blind
 
 The first command trains: every task to the first limit, then those that are not there yet to the next one, going on where they were. A run is
-there, and stops, when its training return over 80 episodes (exploring controls, blackouts) is 95 % of the sighted figure. The second, without
+there, and stops, when its training return over the last five episodes of every environment that does not explore at random (80 with the default of
+16; exploring controls, blackouts) is 95 % of the sighted figure. The second, without
 tasks, evaluates what there is and writes table, numbers and picture. Minutes are those of a run's own clock: compiling and saving count, pauses
 between limits do not.
 """
@@ -22,6 +23,7 @@ from typing import Any
 from race import panels_for, read_curve
 from time_to_return import CLOCK, points
 
+from costate.config import preset
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import evaluate
 from costate.interrupts import INTERRUPTED
@@ -47,7 +49,7 @@ SETTINGS = {
     "FishSwim": (*PATIENT, "--environments", "64", "--steps-per-update", "64"),
 }
 SHARE = 0.95
-# Five times an episode of each of 16 environments.
+# A row is an episode of each environment.
 ROWS = 5
 DROPOUTS = (0.5, 0.75)
 
@@ -152,7 +154,7 @@ def main() -> int:
     parser.add_argument("tasks", nargs="*", help="what to train; none to publish what there is")
     parser.add_argument("--minutes", nargs="+", type=float, default=[15.0, 30.0, 60.0])
     parser.add_argument("--preset", default="sac-gru")
-    parser.add_argument("--capacity", type=int, default=1_000_000, help="steps in the replay")
+    parser.add_argument("--capacity", type=int, default=1_000_000, help="steps in the replay, where a task has no settings of its own")
     parser.add_argument("--steps", type=int, default=20_000_000, help="more than the minutes allow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=100, help="of an evaluation")
@@ -172,6 +174,8 @@ def main() -> int:
     for limit in sorted(arguments.minutes):
         for task in arguments.tasks:
             path = arguments.runs / task / f"seed-{arguments.seed}"
+            if path.exists() and open_run(path).config.costate_coef != preset(arguments.preset, task).costate_coef:
+                parser.error(f"{path} is not a run of {arguments.preset}; give another folder with --runs")
             if clock(path) < limit and not there(path, task):
                 train(task, path, limit, [*options, *SETTINGS.get(task, ())])
                 print(f"{task}: {read_curve(path).returns[-1]:.0f} after {clock(path):.1f} min", flush=True)

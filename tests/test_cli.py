@@ -227,7 +227,7 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "WalkerStand", "--devices", "0"], "cannot be split evenly over 0. Numbers that work: 1, 2."),
         (["train", "WalkerStand", "--environments", "30"], "28 or 32 environments"),
         (["train", "WalkerStand", "--steps", "1000"], "one iteration alone takes 32000 steps"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "500"], "Use a capacity of at least 768"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "300"], "Use a capacity of at least 384"),
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"], "GB are free. Use a smaller --replay.capacity"),
         (["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"], "5 streams of a minibatch cannot be split evenly"),
         (["train", "WalkerStand", "--algorithm", "sac", "--readout", "bang-bang"], "Use --readout quadratic, or --algorithm ppo."),

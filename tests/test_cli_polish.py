@@ -123,11 +123,12 @@ def test_a_command_line_that_cannot_be_read_is_one_paragraph_and_exit_code_2(arg
     [
         # In a config inside of the arguments, in one inside of that, and in the arguments themselves.
         (["align", "somewhere", "--episodes", "1"], "episodes is 1, but at least 2 are needed"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "9"], "window is 9 and burn_in is 8"),
+        (["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "5"], "window is 5 and burn_in is 4"),
         (["sweep", "laptop", "--address", "here:1"], "--address names a Ray cluster"),
     ],
 )
-def test_a_setting_that_cannot_work_comes_out_like_every_other_error(arguments, message, capsys):
+def test_a_setting_that_cannot_work_comes_out_like_every_other_error(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # so that nothing is left behind if it does work
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"error: {message}")
 

@@ -32,6 +32,14 @@ def test_every_preset_survives_the_round_trip_through_json(name):
     assert from_json(json.loads(json.dumps(to_json(config)))) == config
 
 
+def test_a_soft_actor_critic_stored_before_statistics_could_run_on_has_them_frozen():
+    config = preset("nc-sac-gru", "WalkerStand")
+    assert config.sac.observation_statistics == "running"
+    stored = to_json(config)
+    del stored["sac"]["observation_statistics"]
+    assert from_json(stored).sac.observation_statistics == "frozen"
+
+
 def test_presets_are_the_papers_variants():
     coefficients = {name: preset(name, "WalkerStand").costate_coef for name in PRESETS}
     paper = {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05, "ncp": 0.05}

@@ -36,7 +36,7 @@ CYCLE, ROWS, ENVIRONMENTS = 7, 143, 2
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    """Four episodes of two environments, the first of them without learning; the replay forgets the first half."""
+    """Four episodes of two environments, the first of them without learning; the replay forgets the first half. One environment always explores."""
     return RunConfig(
         "CartpoleSwingup",
         steps=4 * CYCLE * ROWS * ENVIRONMENTS,
@@ -45,7 +45,12 @@ def config() -> RunConfig:
         rollout=RolloutConfig(environments=ENVIRONMENTS, rollout_length=ROWS),
         algorithm="sac",
         sac=SACConfig(
-            steps_per_update=26, warmup_steps=1500, head_width=8, replay=ReplayConfig(capacity=2 * 1001 * ENVIRONMENTS, window=12, burn_in=4, batch=4)
+            steps_per_update=26,
+            warmup_steps=1500,
+            explorers=1,
+            observation_statistics="running",
+            head_width=8,
+            replay=ReplayConfig(capacity=2 * 1001 * ENVIRONMENTS, window=12, burn_in=4, batch=4),
         ),
     )
 
@@ -98,7 +103,7 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, co
 def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path):
     """One iteration of warm-up and five that learn, with stored memories and a ring that is full after three; the cut falls into an episode."""
     replay = ReplayConfig(capacity=120, window=6, burn_in=2, batch=2, start="stored")
-    sac = SACConfig(steps_per_update=20, warmup_steps=40, head_width=4, replay=replay)
+    sac = SACConfig(steps_per_update=20, warmup_steps=40, observation_statistics="running", explorers=1, head_width=4, replay=replay)
     config = RunConfig("LQR", steps=240, checkpoint_every=2, policy=PolicyConfig(4), rollout=RolloutConfig(2, 20), algorithm="sac", sac=sac)
     whole = train(config, tmp_path / "whole").run
     assert [row["training/updates"] for row in whole.read_metrics()] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
@@ -122,6 +127,8 @@ def test_what_is_logged(whole):
     assert {row["training/updates"] for row in rows} == {0.0, 11.0}
     # Episodes of all environments end together, with the last row of a cycle; their ends are counted with the step that leads there.
     assert [i for i, row in enumerate(rows) if "training/episode_reward" in row] == [CYCLE * (i + 1) - 1 for i in range(4)]
+    # But not the explorer's.
+    assert [row["training/episodes"] for row in rows if "training/episode_reward" in row] == [1.0] * 4
     assert all(row["costate/cosine"] == pytest.approx(1.0 - row["losses/costate"]) for row in rows[6:])
 
 

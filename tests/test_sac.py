@@ -288,6 +288,7 @@ def test_windows_are_drawn_from_the_replay():
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"target_rate": 0.0}, "target_rate is 0.0"),
         ({"costate_coef": -1.0}, "costate_coef is -1.0"),
+        ({"explorers": -1}, "explorers is -1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):

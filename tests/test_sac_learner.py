@@ -112,7 +112,7 @@ def test_without_the_loss_it_does_not():
 
 
 def test_while_warming_up_nothing_is_learnt():
-    states, history = trained(0.05, 4)
+    states, history = trained(0.05, 4, "running")
     # 512 steps of warm-up are two iterations of 256.
     assert [np.isnan(row["losses/value"]) for row in history[:4]] == [True, True, False, False]
     jax.tree.map(np.testing.assert_array_equal, states[0].learner.networks, states[2].learner.networks)
@@ -128,6 +128,7 @@ def test_statistics_are_those_of_all_steps_or_of_the_warm_up(statistics):
         seen = rows[rows.any(-1)]
         stats = state.learner.observation_stats
         assert stats.count == len(seen)
+        # Rounding of float32, of numbers around 1.
         np.testing.assert_allclose(stats.mean, seen.mean(0), atol=1e-6)
         np.testing.assert_allclose(stats.variance, seen.var(0), rtol=1e-5)
 

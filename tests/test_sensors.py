@@ -19,7 +19,7 @@ from costate.envs.faults.noise import Drift, Noise
 from costate.envs.faults.outage import Outage
 from costate.envs.faults.stuck import Stuck
 from costate.envs.probes import RememberedCue
-from costate.envs.sensors import SensorConfig, SensorEnv, absent_sensors, check_sensors, faults_of, only_blackouts, with_mask
+from costate.envs.sensors import SensorConfig, SensorEnv, absent_sensors, check_sensors, faults_of, numbered_faults, only_blackouts, with_mask
 from costate.envs.tasks import TASKS
 from costate.evaluation import evaluate, evaluated_sensors, sensors_at
 from costate.policy import PolicyConfig
@@ -82,6 +82,18 @@ def test_what_one_fault_does_does_not_depend_on_the_others():
     assert 0.3 < alone.mean() < 0.7
     for others in ({"noise": 0.1}, {"drift": 0.01}, {"stuck": 0.2}, {"noise": 0.1, "drift": 0.01, "stuck": 0.2}):
         np.testing.assert_array_equal(seen(**others), alone)
+
+
+def test_every_kind_of_fault_draws_from_a_number_of_its_own():
+    rates = {"dropout": 0.5, "group_dropout": 0.1, "sensor_dropout": 0.2, "stuck": 0.1, "noise": 0.1, "drift": 0.1}
+    everything = SensorConfig(**rates, delay_jitter=2, hide=("position",))
+    numbers = [number for number, _ in numbered_faults(everything, LAYOUT)]
+    assert sorted(numbers) == list(range(9))
+    # Alone and among all others.
+    for name, rate in rates.items():
+        (number, kind), *_ = numbered_faults(SensorConfig(**{"dropout": 0.0, name: rate}), LAYOUT)
+        assert (number, type(kind)) in [(n, type(fault)) for n, fault in numbered_faults(everything, LAYOUT)]
+    assert numbered_faults(SensorConfig(0.5), LAYOUT)[0][0] == 0
 
 
 def test_blackouts_hide_whole_observations_at_the_given_rate():
@@ -380,7 +392,7 @@ def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
         (["--over", "noise"], "through no values"),
         (["--values", "1"], "Say so with --over"),
         (["--sensors", "noise"], "should be NAME=VALUE"),
-        (["--sensors", "mask-input=bit"], "cannot be another than in training. Leave it out"),
+        (["--sensors", "mask-input=bits"], "mask_input is bits, but the policy was trained with bit"),
     ):
         assert main(["robustness", str(faulty_run.path), *wrong]) == 1
         assert message in capsys.readouterr().err

@@ -19,6 +19,7 @@ from costate.ppo_config import PPOConfig, check_divisible
 from costate.readouts import READOUTS
 from costate.readouts.gaussian import GaussianReadoutConfig
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
+from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
 from costate.sac_learner import check_sac
@@ -263,12 +264,15 @@ def variant_name(config: RunConfig) -> str:
 # Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.
 # Noise that stays on one side for a while moves a body, where white noise makes it tremble; a replay does not mind how its rows were explored.
 OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91, noise_colour=1.0)
+# Not the defaults of their fields, which say what a run did that was stored before there were such settings. Many short windows hold more different
+# states than a few long ones; and a body that learns to move leaves the range of the warm-up.
+OFF_POLICY_SAC = SACConfig(observation_statistics="running", replay=ReplayConfig(window=24, burn_in=4, batch=32))
 
 
-def _off_policy(task: str, policy: PolicyConfig, sac: SACConfig) -> RunConfig:
+def _off_policy(task: str, policy: PolicyConfig, costate_coef: float = SACConfig.costate_coef) -> RunConfig:
     """Soft actor-critic; with a critic that remembers where what it would see is not the state."""
-    fitting = sac if TASKS[task].observes_state else dataclasses.replace(sac, critic="recurrent")
-    return RunConfig(task, policy=policy, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=fitting)
+    sac = dataclasses.replace(OFF_POLICY_SAC, costate_coef=costate_coef, critic="sighted" if TASKS[task].observes_state else "recurrent")
+    return RunConfig(task, policy=policy, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=sac)
 
 
 def preset(name: str, task: str) -> RunConfig:
@@ -296,11 +300,11 @@ def preset(name: str, task: str) -> RunConfig:
         case "ncp":
             return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
         case "sac-gru":
-            return _off_policy(task, PolicyConfig(), SACConfig(costate_coef=0.0))
+            return _off_policy(task, PolicyConfig(), costate_coef=0.0)
         case "nc-sac-gru":
-            return _off_policy(task, PolicyConfig(), SACConfig())
+            return _off_policy(task, PolicyConfig())
         case "sac-ctrnn":
-            return _off_policy(task, leaky, SACConfig(costate_coef=0.0))
+            return _off_policy(task, leaky, costate_coef=0.0)
         case "nc-sac-ctrnn":
-            return _off_policy(task, leaky, SACConfig())
+            return _off_policy(task, leaky)
     raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

@@ -87,11 +87,16 @@ def _memory_of_container(root: pathlib.Path) -> int:
     """What is left of a container's share; without a limit, more than any machine has."""
     left = sys.maxsize
     for limit, taken, details, cached in CONTROL_GROUPS:
-        with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or "max"
-            allowed, used, parts = ((root / "sys/fs/cgroup" / name).read_text() for name in (limit, taken, details))
-            reclaimable = int(dict(line.split() for line in parts.splitlines())[cached])
-            left = min(left, max(0, int(allowed) - int(used) + reclaimable))
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            allowed, used = (int((root / "sys/fs/cgroup" / name).read_text()) for name in (limit, taken))
+            left = min(left, max(0, allowed - used + _field(root / "sys/fs/cgroup" / details, cached)))
     return left
+
+
+def _field(path: pathlib.Path, name: str) -> int:
+    """A number from a file with a name and a number in every line; 0 if it is not there."""
+    lines = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    return next((int(number) for key, number in lines if key == name), 0)
 
 
 def _version(package: str) -> str:

@@ -151,11 +151,11 @@ class ReplayConfig:
 
     capacity: int = 200_000
     """Steps kept, over all environments."""
-    window: int = 24
+    window: int = 48
     """Rows of a window, burn-in included."""
-    burn_in: int = 4
+    burn_in: int = 8
     """Rows at the start of a window that only fill the memory and are in no loss."""
-    batch: int = 32
+    batch: int = 16
     """Windows of one update."""
     storage: Storage = "float32"
     """Type in which rows are kept; float16 halves the memory."""

@@ -90,6 +90,11 @@ def sensors_over(
 
     A change that has nothing to act on is left out at that value, unless it has nothing to act on at all of them: then it is a contradiction.
     """
+    trained = config.sensors.mask_input
+    if changes.get("mask_input", trained) != trained:
+        raise ConfigError(
+            f"mask_input is {changes['mask_input']}, but the policy was trained with {trained} and is told that beside its readings. Leave it out."
+        )
     # Not checked before the value is in: what contradicts training may be made right by it.
     base = decode(SensorConfig, encode(config.sensors) | dict(changes), "sensors")
     grid = [_varied(base, parameter, value) for value in values]

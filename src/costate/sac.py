@@ -62,7 +62,7 @@ class SACConfig:
     """Steps of random controls before learning starts."""
     explorers: int = 0
     """Environments that never stop doing random controls, so that the replay always has some of what the policy does not do."""
-    observation_statistics: Literal["running", "frozen"] = "running"
+    observation_statistics: Literal["running", "frozen"] = "frozen"
     """What observations are normalised by: the mean and deviation of all steps so far, or those of the warm-up alone. A body that learns to move
     leaves the range of a body that trembles, and what is clipped there cannot be learnt from."""
     head_width: int = 128

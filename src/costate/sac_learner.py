@@ -101,6 +101,7 @@ def learn(
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
         learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, jax.random.split(keys.update, updates))
+        # After the updates, so that an iteration acts and learns with the same statistics.
         learner = with_statistics(learner, rows) if config.observation_statistics == "running" else learner
         return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
 

@@ -154,11 +154,6 @@ def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"A setting of the sensors is {setting!r}, but it should be NAME=VALUE, for example dropout=0.")
         name = name.replace("-", "_")
-        if name == "mask_input":
-            raise ConfigError(
-                f"A setting of the sensors is {setting}, but what a policy is told beside its readings is part of it and cannot be another than in "
-                f"training. Leave it out."
-            )
         changes[name] = value.split("+") if name == "hide" else _number(value)
     return changes
 

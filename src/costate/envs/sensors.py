@@ -181,17 +181,16 @@ def numbered_faults(config: SensorConfig, layout: Layout) -> tuple[tuple[int, Ab
     sizes = [size for _, size in layout]
     whole, groups, each = np.zeros(sum(sizes), int), np.repeat(np.arange(len(sizes)), sizes), np.arange(sum(sizes))
     outages = ((config.dropout, whole), (config.group_dropout, groups), (config.sensor_dropout, each))
-    faults: list[AbstractFault | None] = [
-        Drift(config.drift) if config.drift > 0.0 else None,
-        Noise(config.noise) if config.noise > 0.0 else None,
-        Stuck(config.stuck, config.stuck_length) if config.stuck > 0.0 else None,
-        Delay(config.delay, config.delay_jitter) if config.delay + config.delay_jitter > 0 else None,
-        *(Outage(probability, config.burst_length, units) if probability > 0.0 else None for probability, units in outages),
-        Hold() if config.dark == "hold" else Zeros(),
-        Absent(absent_sensors(config, layout)) if config.hide else None,
+    faults: list[tuple[int, AbstractFault | None]] = [
+        (5, Drift(config.drift) if config.drift > 0.0 else None),
+        (6, Noise(config.noise) if config.noise > 0.0 else None),
+        (7, Stuck(config.stuck, config.stuck_length) if config.stuck > 0.0 else None),
+        (8, Delay(config.delay, config.delay_jitter) if config.delay + config.delay_jitter > 0 else None),
+        *((number, Outage(often, config.burst_length, units) if often > 0.0 else None) for number, (often, units) in enumerate(outages)),
+        (3, Hold() if config.dark == "hold" else Zeros()),
+        (4, Absent(absent_sensors(config, layout)) if config.hide else None),
     ]
-    blackout = len(faults) - 5
-    return tuple(((place - blackout) % len(faults), fault) for place, fault in enumerate(faults) if fault is not None)
+    return tuple((number, fault) for number, fault in faults if fault is not None)
 
 
 def inputs_beside(config: SensorConfig, observation_size: int) -> int:
