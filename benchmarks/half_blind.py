@@ -92,6 +92,7 @@ def result_of(path: pathlib.Path, task: str, minutes: list[float], episodes: int
     evaluated = {f"{dropout:g}": round(evaluate(run.path, dropout=dropout, episodes=episodes)[0].mean, 1) for dropout in DROPOUTS}
     return {
         "sighted": SIGHTED.get(task),
+        "settings": " ".join(SETTINGS.get(task, ())) or None,
         "after_minutes": after,
         "minutes": round(trained, 1),
         "steps": int(curve.steps[-1]),
