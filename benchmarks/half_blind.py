@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--minutes", nargs="+", type=float, default=[15.0, 30.0, 60.0])
     parser.add_argument("--preset", default="sac-gru")
     parser.add_argument("--capacity", type=int, default=1_000_000, help="steps in the replay, where a task has no settings of its own")
-    parser.add_argument("--steps", type=int, default=20_000_000, help="more than the minutes allow")
+    parser.add_argument("--steps", type=int, default=100_000_000, help="more than the minutes allow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=100, help="of an evaluation")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/half_blind"))
