@@ -116,7 +116,7 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     return total / count
 
 
-def compare_with_reference(config: SACConfig, state: SACState, windows: Windows, of_actor, of_critic):
+def assert_gradients_of_the_reference(config: SACConfig, state: SACState, windows: Windows, of_actor, of_critic):
     """The gradient of everything by every network; in float64."""
     with jax.enable_x64(True):
         state, windows, of_actor, of_critic = double((state, windows, of_actor, of_critic))
@@ -154,7 +154,7 @@ def compare_with_reference(config: SACConfig, state: SACState, windows: Windows,
 def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, critic, memory):
     config = dataclasses.replace(CONFIG, critic=critic, costate_memory=memory)
     empty = jnp.zeros((WINDOWS, HIDDEN))
-    compare_with_reference(config, state_of(core, config, influence), windows_of(sighted=critic == "sighted"), empty, empty)
+    assert_gradients_of_the_reference(config, state_of(core, config, influence), windows_of(sighted=critic == "sighted"), empty, empty)
 
 
 def test_windows_start_from_what_each_network_remembered():
@@ -166,7 +166,9 @@ def test_windows_start_from_what_each_network_remembered():
     windows = windows_of()
     # In the middle of an episode: where one starts, nothing is remembered.
     rows = dataclasses.replace(windows.rows, is_first=windows.rows.is_first.at[: CONFIG.replay.burn_in + 1].set(False))
-    compare_with_reference(config, state, Windows(rows, usable_steps(rows), windows.before, jnp.hstack([of_actor, of_critic])), of_actor, of_critic)
+    assert_gradients_of_the_reference(
+        config, state, Windows(rows, usable_steps(rows), windows.before, jnp.hstack([of_actor, of_critic])), of_actor, of_critic
+    )
 
 
 A, B, COST, EFFORT, GAMMA = np.array([[1.0, 0.1], [-0.2, 0.9]]), np.array([[0.0], [0.5]]), np.diag([1.0, 0.3]), np.array([[0.4]]), 0.95
