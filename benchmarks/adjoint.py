@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from costate.algorithms import algorithm_for
-from costate.config import preset
+from costate.presets import preset
 from costate.recording import record_episode
 from costate.true_costates import true_costates
 

@@ -10,8 +10,8 @@ import time
 
 import jax
 
-from costate.config import preset
 from costate.envs.factory import make_env
+from costate.presets import preset
 from costate.programs import compile_programs, fresh_states, learner_layout, start_episodes
 from costate.startup import prepare_jax
 

@@ -23,11 +23,11 @@ from typing import Any
 from race import panels_for, read_curve
 from time_to_return import CLOCK, points
 
-from costate.config import preset
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import evaluate
 from costate.interrupts import INTERRUPTED
 from costate.pictures import from_zero
+from costate.presets import preset
 from costate.run_directory import open_run
 
 # The higher of two published sets of PPO with full observation, each at tens of millions of steps or more: SLM-Lab (100 M steps) and tuned runs

@@ -21,8 +21,9 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.envs.factory import make_env
+from costate.presets import preset
 from costate.programs import compile_programs, fresh_states, learner_layout, start_episodes
 from costate.startup import forget_uncacheable, prepare_jax
 

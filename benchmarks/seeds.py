@@ -17,8 +17,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from costate.config import PresetName, RunConfig, config_hash, preset
+from costate.config import RunConfig, config_hash
 from costate.console import reporter_for_stdout
+from costate.presets import PresetName, preset
 from costate.run_directory import Run, open_run
 from costate.training import resume, train, train_together
 

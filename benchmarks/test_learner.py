@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costate.config import preset
 from costate.cores import scan_unroll, unroll
 from costate.ppo_batch import Batch, Rows
 from costate.ppo_losses import total_loss
+from costate.presets import preset
 from costate.programs import fresh_state
 
 STEPS, STREAMS, WIDTH = 1000, 8, 128

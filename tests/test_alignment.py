@@ -16,11 +16,11 @@ from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, 
 from costate.alignment.knockout import forgetful
 from costate.alignment.moments import Moments, follow, hamiltonian_slopes, moments_of, untrained_like
 from costate.alignment.result import AlignmentSettings, read_alignment, table
-from costate.config import preset
 from costate.control.linearisation import Linearisation
 from costate.cores import read_sequence
 from costate.costate_loss import costate_targets
 from costate.envs.base import AbstractActuators, TimeStep
+from costate.presets import preset
 from costate.recording import record_episode
 from costate.rollout import RolloutConfig
 from costate.running_stats import normalise

@@ -7,10 +7,10 @@ import pytest
 
 from costate.benchmark import Benchmark, table
 from costate.cli import main
-from costate.config import preset
 from costate.flops import flops_per_env_step
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import preset
 
 
 def test_flops_are_those_of_a_hand_count():

@@ -12,8 +12,8 @@ import pytest
 
 from costate.checkpoint import folders
 from costate.cli import COMMANDS, main
-from costate.config import PRESETS
 from costate.cores import CORES
+from costate.presets import PRESETS
 from costate.run_directory import open_run
 
 SMALL = ["CartpoleSwingup", "--environments", "4", "--hidden-size", "16", "--epochs", "1", "--minibatches", "2", "--checkpoint-every", "1"]

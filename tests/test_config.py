@@ -6,22 +6,12 @@ import json
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import (
-    OFF_POLICY_ROLLOUT,
-    PRESETS,
-    RunConfig,
-    config_hash,
-    differing_fields,
-    from_json,
-    preset,
-    to_json,
-    variant_name,
-    with_overrides,
-)
+from costate.config import RunConfig, config_hash, differing_fields, from_json, to_json, with_overrides
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
 

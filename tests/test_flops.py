@@ -8,12 +8,13 @@ import jax.extend.core
 import jax.numpy as jnp
 import pytest
 
-from costate.config import PRESETS, RunConfig, preset
+from costate.config import RunConfig
 from costate.cores import CORES, empty_core_state
 from costate.flops import flops_per_env_step, flops_per_update
 from costate.policy import act
 from costate.ppo_batch import Batch, Rows
 from costate.ppo_losses import total_loss
+from costate.presets import PRESETS, preset
 from costate.programs import fresh_state
 from costate.replay import ReplayConfig
 from costate.sac import SACConfig, sac_update

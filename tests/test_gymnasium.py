@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import costate.envs
 from costate._errors import ConfigError, SimulationError
 from costate.checkpoint import folders
-from costate.config import RunConfig, from_json, preset, to_json
+from costate.config import RunConfig, from_json, to_json
 from costate.controllers import AbstractController
 from costate.envs import TASKS, host, register_gymnasium, register_gymnasium_vector
 from costate.envs.engine_gymnasium import action_bounds, host_env, observation_layout
@@ -28,6 +28,7 @@ from costate.experiments.report import write_report
 from costate.exporting import export
 from costate.policy import PolicyConfig
 from costate.ppo import PPOConfig
+from costate.presets import preset
 from costate.robustness import measure
 from costate.rollout import RolloutConfig
 from costate.training import resume, train

@@ -8,12 +8,13 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from costate.algorithms import algorithm_for
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.console import PlainReporter
 from costate.envs.factory import make_env
 from costate.iteration import OneProgram, TwoPrograms, compile_iteration
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import preset
 from costate.programs import compile_programs, fresh_states, start_episodes
 from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig

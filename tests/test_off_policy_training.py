@@ -13,12 +13,13 @@ from test_training import Breaker, numbers, two_iterations
 from costate._errors import ConfigError, CostateError
 from costate.algorithms import algorithm_for
 from costate.checkpoint import folders, load
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.controllers import SquashedController
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import TargetAction
 from costate.evaluation import evaluate
 from costate.policy import PolicyConfig
+from costate.presets import preset
 from costate.programs import state_template
 from costate.readouts.linear import TanhReadoutConfig
 from costate.replay import ReplayConfig

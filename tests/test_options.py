@@ -4,9 +4,10 @@ import pytest
 
 import costate
 from costate._errors import ConfigError
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.cores.cornn import CoRNNConfig
 from costate.options import run_config
+from costate.presets import preset
 
 
 def test_options_are_those_of_the_command_line():

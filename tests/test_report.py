@@ -13,12 +13,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from costate._errors import RunDirectoryError
 from costate.cli import main
-from costate.config import RunConfig, config_hash, preset
+from costate.config import RunConfig, config_hash
 from costate.envs.sensors import SensorConfig
 from costate.experiments import figures
 from costate.experiments.collection import RETURN, read_collection
 from costate.experiments.report import write_report
 from costate.experiments.tables import Measure, areas, cells, choose_measure, complete_scores, improvements
+from costate.presets import preset
 from costate.run_directory import create_run
 
 

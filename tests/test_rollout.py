@@ -11,12 +11,12 @@ import pytest
 
 from costate._errors import ConfigError
 from costate.algorithms import algorithm_for
-from costate.config import preset
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.factory import make_env
 from costate.envs.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.policy import PolicyConfig, act, build_policy
+from costate.presets import preset
 from costate.programs import draw_exploration, fresh_states, roll_seeds, start_episodes
 from costate.rollout import RolloutConfig, begin, collect, coloured, share_of_faults
 from costate.running_stats import empty_stats, normalise

@@ -8,9 +8,9 @@ import pytest
 
 from costate._errors import CheckpointError, ConfigError, DivergedError, RunDirectoryError
 from costate.checkpoint import folders
-from costate.config import preset
 from costate.console import AbstractReporter, Progression
 from costate.envs.factory import make_env
+from costate.presets import preset
 from costate.programs import fresh_states, start_episodes
 from costate.run_directory import create_run, open_run, runs_in
 from costate.training import resume, resume_together, train, train_together

@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from costate._errors import ConfigError
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import Experience
-from costate.config import preset
 from costate.ppo_config import PPOConfig
+from costate.presets import preset
 from costate.programs import fresh_states, learner_layout, lower_update, threads_of_a_device
 from costate.replay import ReplayConfig, ReplayRows
 from costate.rollout import RolloutConfig, Trajectory

@@ -6,12 +6,13 @@ import re
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import RunConfig, config_hash, preset
+from costate.config import RunConfig, config_hash
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import sensors_at
 from costate.experiments.spec import EvaluationPlan, Resources, load_spec, parse_spec, preset_names
+from costate.presets import preset
 
 
 def test_a_spec_is_variants_times_tasks_times_seeds():

@@ -12,13 +12,14 @@ import scipy.stats
 
 from costate._errors import ConfigError
 from costate.averages import row_weights
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import RememberedCue
 from costate.policy import PolicyConfig, build_policy, unroll_policy
 from costate.ppo_batch import make_batch, take_minibatch
 from costate.ppo_config import PPOConfig
 from costate.ppo_losses import mean_entropy, total_loss
+from costate.presets import preset
 from costate.readouts import READOUTS, Gibbs
 from costate.readouts.bang_bang import BangBangReadout
 from costate.readouts.bang_off_bang import BangOffBangReadout, BangOffBangReadoutConfig

@@ -14,8 +14,9 @@ from cut_off import Breaker, numbers
 from costate import training
 from costate._errors import ConfigError, CostateError, DivergedError, RunDirectoryError, StorageError
 from costate.checkpoint import folders
-from costate.config import PRESETS, RunConfig, preset
+from costate.config import RunConfig
 from costate.console import Progression
+from costate.presets import PRESETS, preset
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.training import restarts_within, resume, train

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from costate._errors import CostateError as CostateError
     from costate.config import RunConfig as RunConfig
-    from costate.config import preset as preset
     from costate.deploy.policy import Policy as Policy
     from costate.envs import TASKS as TASKS
     from costate.envs.sensors import SensorConfig as SensorConfig
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from costate.options import train as train
     from costate.policy import PolicyConfig as PolicyConfig
     from costate.ppo_config import PPOConfig as PPOConfig
+    from costate.presets import preset as preset
     from costate.rollout import RolloutConfig as RolloutConfig
     from costate.run_directory import Run as Run
     from costate.run_directory import open_run as open_run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Imported when they are asked for, so that a policy can be loaded on a machine, and in a time, that training could not be.
 _HOMES = {
-    "CostateError": "_errors", "RunConfig": "config", "preset": "config", "Policy": "deploy.policy", "TASKS": "envs", "SensorConfig": "envs.sensors",
+    "CostateError": "_errors", "RunConfig": "config", "preset": "presets", "Policy": "deploy.policy", "TASKS": "envs", "SensorConfig": "envs.sensors",
     "evaluate": "evaluation", "export": "exporting", "load": "loading", "train": "options", "PolicyConfig": "policy", "PPOConfig": "ppo_config",
     "RolloutConfig": "rollout", "Run": "run_directory", "open_run": "run_directory", "resume": "training", "resume_together": "training",
     "train_together": "training",

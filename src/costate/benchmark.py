@@ -23,13 +23,14 @@ import jax.numpy as jnp
 from costate._progress import Tell, nobody, within
 from costate._types import Array, Float, Key
 from costate.algorithms import algorithm_for
-from costate.config import PresetName, RunConfig, preset
+from costate.config import RunConfig
 from costate.cores.gru import GRUConfig
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
 from costate.flops import flops_per_env_step
 from costate.native.gru_loops import MULTIPLE
 from costate.native.library import state as native_state
+from costate.presets import PresetName, preset
 from costate.programs import Programs, compile_programs, fresh_states, learner_layout, program_name, start_episodes
 from costate.startup import forget_uncacheable, prepare_jax
 

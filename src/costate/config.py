@@ -1,25 +1,19 @@
-"""A run as data: which task, policy, sensors and learner, with a JSON form, a hash, and the named presets of the paper's variants."""
+"""A run as data: which task, policy, sensors and learner, with a JSON form and a hash."""
 
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from costate._errors import ConfigError
-from costate._registry import nearest
 from costate.cores import CORES
-from costate.cores.costate_cell import CostateCellConfig
-from costate.cores.ctrnn import CTRNNConfig
-from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
-from costate.envs.tasks import PAPER_TASKS, TASKS, Task
+from costate.envs.tasks import TASKS, Task
 from costate.plain_data import CHOICES, choice, decode, encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig, check_divisible
 from costate.readouts import READOUTS
 from costate.readouts.gaussian import GaussianReadoutConfig
-from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
-from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
 from costate.sac_learner import check_sac
@@ -230,81 +224,3 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in data.items():
         flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
-
-
-PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "ncp", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn"]
-PRESETS: tuple[PresetName, ...] = get_args(PresetName)
-
-
-def usual_preset(algorithm: str | None) -> PresetName:
-    """The preset that is meant where only the algorithm is named."""
-    return "nc-sac-gru" if algorithm == "sac" else "nc-gru"
-
-
-def check_preset(name: str, algorithm: str) -> None:
-    """Raise unless a preset is one of an algorithm."""
-    found = preset(name, PAPER_TASKS[0]).algorithm
-    if found != algorithm:
-        fitting = ", ".join(other for other in PRESETS if preset(other, PAPER_TASKS[0]).algorithm == algorithm)
-        raise ConfigError(f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of it: {fitting}.")
-
-
-def variant_name(config: RunConfig) -> str:
-    """The preset that a config is, whatever its task, seed and budget; else a name of its own."""
-    # Compared at the task's budget: a short one need not be possible with the environments of the preset.
-    usual = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=RunConfig.checkpoint_every)
-    for name in PRESETS:
-        if preset(name, config.task) == usual:
-            return name
-    plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
-    prefix = ("nc-" if config.costate_coef > 0.0 else "") + ("sac-" if config.algorithm == "sac" else "")
-    return f"{prefix}{CORES.name_of(type(config.policy.core))}-{config_hash(plain)[:6]}"
-
-
-# Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.
-# Noise that stays on one side for a while moves a body, where white noise makes it tremble; a replay does not mind how its rows were explored.
-OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91, noise_colour=1.0)
-# Not the defaults of their fields, which say what a run did that was stored before there were such settings. Many short windows hold more different
-# states than a few long ones; and a body that learns to move leaves the range of the warm-up.
-OFF_POLICY_SAC = SACConfig(observation_statistics="running", replay=ReplayConfig(window=24, burn_in=4, batch=32))
-
-
-def _off_policy(task: str, policy: PolicyConfig, costate_coef: float = SACConfig.costate_coef) -> RunConfig:
-    """Soft actor-critic; with a critic that remembers where what it would see is not the state."""
-    sac = dataclasses.replace(OFF_POLICY_SAC, costate_coef=costate_coef, critic="sighted" if TASKS[task].observes_state else "recurrent")
-    return RunConfig(task, policy=policy, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=sac)
-
-
-def preset(name: str, task: str) -> RunConfig:
-    """The paper's four variants, the choices in which the authors' released code departs from its text, the policy class of Definition 3.2 written
-    out, and the four variants off-policy.
-    """
-    plain = PPOConfig(costate_coef=0.0)
-    leaky = PolicyConfig(core=CTRNNConfig())
-    match name:
-        case "gru":
-            return RunConfig(task, ppo=plain)
-        case "nc-gru":
-            return RunConfig(task)
-        case "ctrnn":
-            return RunConfig(task, policy=leaky, ppo=plain)
-        case "nc-ctrnn":
-            return RunConfig(task, policy=leaky)
-        case "authors-code":
-            return RunConfig(
-                task,
-                policy=PolicyConfig(core=ResetAfterGRUConfig(initialisation="uniform"), readout=TanhReadoutConfig()),
-                rollout=RolloutConfig(observation_clip=None, random_keys="shared"),
-                ppo=PPOConfig(costate_hidden="before", reward_clip=None),
-            )
-        case "ncp":
-            return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
-        case "sac-gru":
-            return _off_policy(task, PolicyConfig(), costate_coef=0.0)
-        case "nc-sac-gru":
-            return _off_policy(task, PolicyConfig())
-        case "sac-ctrnn":
-            return _off_policy(task, leaky, costate_coef=0.0)
-        case "nc-sac-ctrnn":
-            return _off_policy(task, leaky)
-    raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

@@ -8,11 +8,12 @@ from typing import Any, get_args
 
 from costate._errors import ConfigError
 from costate._registry import nearest
-from costate.config import AlgorithmName, RunConfig, check_preset, preset, usual_preset, variant_name, with_overrides
+from costate.config import AlgorithmName, RunConfig, with_overrides
 from costate.console import SilentReporter, reporter_for_stdout
 from costate.envs.sensors import SensorConfig
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import check_preset, preset, usual_preset, variant_name
 from costate.rollout import RolloutConfig
 from costate.run_directory import Run
 from costate.sac import SACConfig

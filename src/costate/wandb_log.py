@@ -4,8 +4,9 @@ import math
 from typing import Any
 
 from costate._errors import ConfigError
-from costate.config import config_hash, to_json, variant_name
+from costate.config import config_hash, to_json
 from costate.metrics_log import AbstractLog, Row
+from costate.presets import variant_name
 from costate.run_directory import Run
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from costate.config import RunConfig, preset
+from costate.config import RunConfig
 from costate.evaluation import evaluate, regret
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import preset
 from costate.rollout import RolloutConfig
 from costate.training import train
 

@@ -6,10 +6,11 @@ from typing import Annotated
 import tyro
 
 from costate._errors import ConfigError
-from costate.config import AlgorithmName, PresetName, check_preset, usual_preset
+from costate.config import AlgorithmName
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.envs.tasks import TASKS
+from costate.presets import PresetName, check_preset, usual_preset
 
 
 @dataclasses.dataclass(frozen=True)

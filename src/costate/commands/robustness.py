@@ -12,9 +12,9 @@ import tyro
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
 from costate._progress import among
-from costate.config import variant_name
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
+from costate.presets import variant_name
 from costate.robustness import GRID, Degradation, check_grid, measure, sensors_over, table, to_json
 from costate.run_directory import CONFIG_FILE, Run, open_run
 

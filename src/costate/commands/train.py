@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 import tyro
 
 from costate._errors import ConfigError, RunDirectoryError
-from costate.config import PRESETS, AlgorithmName, PresetName, RunConfig, check_preset, differing_fields, preset, to_json, usual_preset, variant_name
+from costate.config import AlgorithmName, RunConfig, differing_fields, to_json
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.interrupts import INTERRUPTED
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
+from costate.presets import PRESETS, PresetName, check_preset, preset, usual_preset, variant_name
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, check_free, open_run, runs_in

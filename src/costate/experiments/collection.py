@@ -11,12 +11,13 @@ import numpy as np
 
 from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import newest_steps
-from costate.config import RunConfig, config_hash, variant_name
+from costate.config import RunConfig, config_hash
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import Evaluation, read_evaluation, sensors_at
 from costate.experiments.statistics import Curve
 from costate.experiments.sweep import MANIFEST
 from costate.experiments.work import read_failure
+from costate.presets import variant_name
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
 RETURN = "training/episode_reward"

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from costate._errors import ConfigError
-from costate.config import AlgorithmName, preset, with_overrides
+from costate.config import AlgorithmName, with_overrides
 from costate.envs.sensors import SensorConfig
 from costate.experiments.collection import Collection
 from costate.experiments.spec import SweepSpec, parse_spec
 from costate.experiments.statistics import Interval, share_of_distance
 from costate.experiments.tables import Cell, cells, choose_measure
+from costate.presets import preset
 
 BLIND, SIGHTED = "memoryless", "oracle"
 """The variants between which the others are expected: one without memory, and one that sees everything."""

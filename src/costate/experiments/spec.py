@@ -11,8 +11,9 @@ from typing import Any
 
 from costate._errors import ConfigError
 from costate._registry import nearest
-from costate.config import PRESETS, RunConfig, config_hash, preset, to_json, with_overrides
+from costate.config import RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
+from costate.presets import PRESETS, preset
 from costate.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
