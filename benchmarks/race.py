@@ -1,17 +1,20 @@
 """Presets against each other on the clock: each is trained alone, one after the other, and their curves are compared in minutes and in steps.
 
-    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru nc-sac-gru --steps 3_008_000 --minutes 3 --out docs/results/race
+    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --seeds 2 --steps 3_008_000 --minutes 1.2
 
-The first preset sets the mark: what it returns in the last tenth of ``--steps``, over which its step size falls to zero. The others are given
-``--minutes``. Minutes are those of a run's own clock (compiling and saving count), returns those of training, with exploring controls under
-blackouts, averaged over 32 episodes once there are so many. Runs that are there already are used as they are. Nothing else should run on the machine.
+The first preset sets the mark: what it returns in the last tenth of ``--steps``, over which its step size falls to zero, in the mean of its seeds.
+The others are given ``--minutes``. Minutes are those of a run's own clock (compiling and saving count), returns those of training, with exploring
+controls under blackouts, averaged over 32 episodes once there are so many. Runs that are there already are used as they are. Nothing else should
+run on the machine.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 from typing import Any
@@ -25,6 +28,7 @@ from time_to_return import points
 
 from costate.interrupts import INTERRUPTED
 from costate.pictures import from_zero
+from costate.presets import PRESETS
 from costate.run_directory import open_run
 
 EPISODES = 32
@@ -68,24 +72,35 @@ def read_curve(path: pathlib.Path) -> Curve:
     return Curve(minutes, steps, averages)
 
 
-def mark_of(curve: Curve) -> float:
+def end_of(curve: Curve) -> float:
     """The mean of the last tenth."""
     return float(curve.returns[-max(1, len(curve.returns) // 10) :].mean())
 
 
-def compare(curves: dict[str, Curve]) -> dict[str, Any]:
-    """When each preset first returned what the first one ends with."""
-    mark = mark_of(next(iter(curves.values())))
-    found = {}
-    for name, curve in curves.items():
-        reached = curve.reaches(mark)
-        found[name] = {
-            "minutes_to_mark": reached and round(reached[0], 2),
-            "steps_to_mark": reached and reached[1],
-            "minutes": round(float(curve.minutes[-1]), 2),
-            "last_return": round(mark_of(curve), 1),
-        }
-    return {"mark": round(mark, 1), "presets": found}
+def mark_of(curves: dict[str, list[Curve]]) -> float:
+    """What the first preset ends with, in the mean of its seeds."""
+    return statistics.fmean(end_of(curve) for curve in next(iter(curves.values())))
+
+
+def compare(curves: dict[str, list[Curve]]) -> dict[str, Any]:
+    """When each run first returned what the first preset ends with, and what that starts with: a mark that is no higher was not learnt."""
+    mark = mark_of(curves)
+    start = statistics.fmean(float(curve.returns[0]) for curve in next(iter(curves.values())))
+    return {
+        "start": round(start, 1),
+        "mark": round(mark, 1),
+        "presets": {name: [_against(mark, curve) for curve in own] for name, own in curves.items()},
+    }
+
+
+def _against(mark: float, curve: Curve) -> dict[str, Any]:
+    reached = curve.reaches(mark)
+    return {
+        "minutes_to_mark": reached and round(reached[0], 2),
+        "steps_to_mark": reached and reached[1],
+        "minutes": round(float(curve.minutes[-1]), 2),
+        "last_return": round(end_of(curve), 1),
+    }
 
 
 def panels_for(count: int) -> tuple[Any, list[Any]]:
@@ -101,13 +116,14 @@ def panels_for(count: int) -> tuple[Any, list[Any]]:
     return figure, list(panels.flat[:count])
 
 
-def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> None:
+def draw(curves: dict[str, dict[str, list[Curve]]], axis: str, path: pathlib.Path) -> None:
     figure, panels = panels_for(len(curves))
     for panel, (task, of_task) in zip(panels, curves.items(), strict=True):
-        for colour, (name, curve) in zip(COLOURS, of_task.items(), strict=False):
-            over = curve.minutes if axis == "minutes" else curve.steps / 1e6
-            panel.plot(over, curve.returns, color=colour, linewidth=1.6, label=name)
-        panel.axhline(mark_of(next(iter(of_task.values()))), color="#999999", linewidth=0.8, linestyle=":")
+        for colour, (name, own) in zip(COLOURS, of_task.items(), strict=False):
+            for number, curve in enumerate(own):
+                over = curve.minutes if axis == "minutes" else curve.steps / 1e6
+                panel.plot(over, curve.returns, color=colour, linewidth=1.4, label=None if number else name)
+        panel.axhline(mark_of(of_task), color="#999999", linewidth=0.8, linestyle=":")
         panel.set(title=task, xlabel="minutes on this machine" if axis == "minutes" else "environment steps (millions)")
         from_zero(panel)
         if axis == "steps":
@@ -119,46 +135,51 @@ def draw(curves: dict[str, dict[str, Curve]], axis: str, path: pathlib.Path) -> 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     names = list(next(iter(found.values()))["presets"])
-    head = ["task", "mark", *(f"{name}: minutes, steps to it" for name in names), *(f"{name}: end" for name in names)]
-    lines = [f"| {' | '.join(head)} |"]
-    lines.append("|" + "---|" * (2 + 2 * len(names)))
+    head = ["task", "start", "mark", *(f"{name}: minutes (steps) to it" for name in names), *(f"{name}: end" for name in names)]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for task, result in found.items():
-        cells = []
-        for each in result["presets"].values():
-            there = each["minutes_to_mark"] is not None
-            cells.append(f"{each['minutes_to_mark']:.1f}, {each['steps_to_mark']:,}" if there else "not reached")
-        ends = [f"{each['last_return']:.0f} after {each['minutes']:.1f} min" for each in result["presets"].values()]
-        lines.append(f"| {task} | {result['mark']:.0f} | " + " | ".join(cells + ends) + " |")
+        of_presets = result["presets"].values()
+        reached = ["; ".join(_reached(run) for run in runs) for runs in of_presets]
+        ends = [", ".join(f"{run['last_return']:.0f}" for run in runs) + f" after {runs[0]['minutes']:.1f} min" for runs in of_presets]
+        lines.append(f"| {task} | {result['start']:.0f} | {result['mark']:.0f} | {' | '.join(reached + ends)} |")
     return "\n".join(lines)
+
+
+def _reached(run: dict[str, Any]) -> str:
+    return "not reached" if run["minutes_to_mark"] is None else f"{run['minutes_to_mark']:.2f} ({run['steps_to_mark'] / 1e6:.2f} M)"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+")
-    parser.add_argument("--presets", nargs="+", default=["nc-gru", "nc-sac-gru"])
+    parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
     parser.add_argument("--steps", type=int, default=3_008_000, help="of the first preset")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the others")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each preset, with seeds 0, 1, …")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/race"), help="of the pictures and numbers, without endings")
     arguments = parser.parse_args()
     if len(arguments.presets) > len(COLOURS):
         parser.error(f"{len(arguments.presets)} presets were given, but there are colours for {len(COLOURS)}")
-    curves: dict[str, dict[str, Curve]] = {}
+    unknown = [name for name in arguments.presets if name not in PRESETS]
+    if unknown:
+        # Known before the first run, which may take minutes.
+        parser.error(f"there are no presets {', '.join(unknown)}; known: {', '.join(PRESETS)}")
+    curves: dict[str, dict[str, list[Curve]]] = {}
     for task in arguments.tasks:
-        curves[task] = {}
-        for preset in arguments.presets:
-            out = arguments.runs / task / preset / f"seed-{arguments.seed}"
+        curves[task] = {name: [] for name in arguments.presets}
+        for seed, preset in itertools.product(range(arguments.seeds), arguments.presets):
+            out = arguments.runs / task / preset / f"seed-{seed}"
+            first = preset == arguments.presets[0]
             if not out.exists():
-                first = preset == arguments.presets[0]
-                train(task, preset, arguments.seed, out, arguments.steps if first else None, None if first else arguments.minutes)
-            if preset == arguments.presets[0] and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
+                train(task, preset, seed, out, arguments.steps if first else None, None if first else arguments.minutes)
+            if first and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
                 raise SystemExit(f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it.")
-            curves[task][preset] = read_curve(out)
+            curves[task][preset].append(read_curve(out))
         print(table({task: compare(curves[task])}), flush=True)
     found = {task: compare(of_task) for task, of_task in curves.items()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.with_suffix(".json").write_text(json.dumps({"seed": arguments.seed, "tasks": found}, indent=1) + "\n")
+    arguments.out.with_suffix(".json").write_text(json.dumps({"seeds": arguments.seeds, "tasks": found}, indent=1) + "\n")
     for axis in ("minutes", "steps"):
         draw(curves, axis, arguments.out.with_name(f"{arguments.out.name}_{axis}.png"))
     print(table(found))

@@ -9,6 +9,7 @@ from costate._errors import ConfigError
 from costate.config import RunConfig, config_hash, differing_fields, from_json, to_json, with_overrides
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
+from costate.envs.tasks import PAPER_TASKS
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.presets import OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
@@ -33,10 +34,18 @@ def test_a_soft_actor_critic_stored_before_statistics_could_run_on_has_them_froz
 def test_presets_are_the_papers_variants():
     coefficients = {name: preset(name, "WalkerStand").costate_coef for name in PRESETS}
     paper = {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05, "ncp": 0.05}
-    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05}
+    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05, "fast": 0.0}
     assert [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"] == list(paper)
     assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
     assert isinstance(preset("nc-sac-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
+
+
+def test_the_fast_preset_learns_on_policy_only_where_controls_hardly_matter():
+    learners = {task: preset("fast", task).algorithm for task in (*PAPER_TASKS, "FishUpright", "LQG", "gym:Pendulum-v1")}
+    assert [task for task, learner in learners.items() if learner == "ppo"] == ["FingerTurnHard", "FishSwim"]
+    # A critic that sees would not know the state of LQG; a short window still has a row to learn from after its burn-in.
+    assert preset("fast", "LQG").sac.critic == "recurrent"
+    assert variant_name(dataclasses.replace(preset("fast", "FishSwim"), seed=3, steps=640_000)) == "fast"
 
 
 def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning():

@@ -64,7 +64,7 @@ def run_config(task: str | RunConfig, preset_name: str | None, algorithm: str | 
     chosen = preset_name or usual_preset(algorithm)
     base = preset(chosen, task)
     if algorithm is not None:
-        check_preset(chosen, algorithm)
+        check_preset(chosen, task, algorithm)
     return with_overrides(base, _nested(options, base.algorithm))
 
 

@@ -44,9 +44,9 @@ def run(arguments: list[str]) -> int:
         if getattr(parsed, name) < 1:
             raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
     name = parsed.preset or usual_preset(parsed.algorithm)
-    if parsed.algorithm is not None:
-        check_preset(name, parsed.algorithm)
     TASKS[parsed.task]  # an unknown task is said before a minute has passed
+    if parsed.algorithm is not None:
+        check_preset(name, parsed.task, parsed.algorithm)
     with document_on_stdout(parsed.json) as give:
         with countdown() as tell:
             result = run_benchmark(

@@ -160,7 +160,7 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
     config = preset(name, _task_among(rest))
     if chosen.algorithm in get_args(AlgorithmName):
-        check_preset(name, chosen.algorithm)
+        check_preset(name, config.task, chosen.algorithm)
     policy = config.policy
     if chosen.core is not None:
         policy = dataclasses.replace(policy, core=CORES[chosen.core]())
