@@ -10,6 +10,7 @@ from costate.config import RunConfig, config_hash, differing_fields, from_json, 
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS
+from costate.group import describe
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.presets import OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
@@ -182,6 +183,12 @@ def test_a_variant_that_is_no_preset_gets_a_name_that_other_variants_do_not_have
     weights = [variant_name(RunConfig("WalkerStand", ppo=PPOConfig(costate_coef=c))) for c in (0.01, 0.1)]
     assert weights[0] != weights[1]
     assert all(name.startswith("nc-gru-") for name in weights)
+
+
+def test_an_ensemble_is_called_one_wherever_it_is_named():
+    several = RunConfig("WalkerStand", policy=PolicyConfig(ensemble=5))
+    assert variant_name(several).startswith("nc-gru-ensemble-5-")
+    assert describe(several).startswith("NC-GRU × 5 on WalkerStand: ")
 
 
 def test_a_short_run_of_few_environments_has_a_variant_name_too():

@@ -12,7 +12,8 @@ from costate._errors import CheckpointError, ConfigError
 from costate.controllers import PolicyController
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
-from costate.evaluation import evaluate, first_returns
+from costate.envs.sensors import SensorConfig
+from costate.evaluation import evaluate, find_evaluation, first_returns
 from costate.policy import PolicyConfig, build_policy
 from costate.running_stats import empty_stats
 from costate.training import train
@@ -45,6 +46,20 @@ def test_the_same_evaluation_gives_the_same_returns_and_is_written_whole(run):
     np.testing.assert_allclose(document["summary"]["median"], np.median(first.returns))
     np.testing.assert_allclose(document["summary"]["mean"], np.mean(first.returns))
     np.testing.assert_allclose([document["summary"]["quartile_low"], document["summary"]["quartile_high"]], np.percentile(first.returns, [25, 75]))
+
+
+def test_many_faults_of_many_digits_still_make_a_name_that_a_file_can_have(run):
+    """File systems allow 255 bytes, and a file is written under a longer name first."""
+    third = 1.0 / 3.0
+    many = {"group_dropout": third, "sensor_dropout": third, "stuck": third, "noise": third, "drift": third, "delay": 2, "delay_jitter": 3}
+    sensors = SensorConfig(third, burst_length=10.0 + third, stuck_length=10.0 + third, hide=("velocity",), **many)
+    result, path = evaluate(run, sensors=sensors, episodes=2)
+    assert len(path.name.encode()) <= 240
+    assert find_evaluation(run, sensors, 2) == result
+    # Another fault has another name, however far back it stands.
+    other = dataclasses.replace(sensors, stuck_length=10.5)
+    assert find_evaluation(run, other, 2) is None
+    assert evaluate(run, sensors=other, episodes=2)[1] != path
 
 
 def test_dropout_defaults_to_that_of_training_and_seeds_differ(run):

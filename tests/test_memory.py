@@ -14,7 +14,7 @@ from costate.cores.gru import GRUConfig
 from costate.cores.memoryless import MemorylessConfig
 from costate.envs.sensors import SensorConfig
 from costate.evaluation import sensors_at
-from costate.experiments.memory import Worth, memory_spec, table, to_json
+from costate.experiments.memory import Worth, memory_spec, notes, table, to_json
 from costate.experiments.statistics import FEWEST, Interval, share_of_distance
 from costate.experiments.tables import Cell
 from costate.policy import PolicyConfig
@@ -45,9 +45,22 @@ def test_policies_of_any_sensors_are_also_judged_with_full_sight(sensors):
     assert {sensors_at(run.config, 0.0) for run in spec.runs} == {SensorConfig(0.0)}
 
 
-def test_sensors_that_never_fail_leave_memory_nothing_to_do():
-    with pytest.raises(ConfigError, match="nothing that memory could be worth"):
-        memory_spec(["WalkerStand"], "ppo", 1, None, {"dropout": 0.0}, 8, 10)
+@pytest.mark.parametrize("sensors", [{"dropout": 0.0}, {"dropout": 0.0, "mask_input": "bit"}])
+def test_sensors_that_never_fail_leave_memory_nothing_to_do(sensors):
+    """Being told that nothing fails is no fault."""
+    with pytest.raises(ConfigError, match="nothing that memory could be worth on WalkerStand"):
+        memory_spec(["WalkerStand"], "ppo", 1, None, sensors, 8, 10)
+
+
+def test_where_working_sensors_do_not_show_the_state_not_even_the_oracle_sees_it_and_that_is_said():
+    """LQG shows a position, and its velocity has to be remembered whether sensors fail or not."""
+    assert memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.5}, 8, 10).runs
+    with pytest.raises(ConfigError, match="the oracle would see no more than all others on LQG"):
+        memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.0}, 8, 10)
+    assert notes("ppo", ["LQG", "WalkerStand"]) == [
+        "oracle: its sensors never fail, but on LQG they do not show the whole state either, so that not even it sees everything."
+    ]
+    assert notes("ppo", ["WalkerStand"]) == []
 
 
 def test_shares_of_the_distance_by_hand():
@@ -56,6 +69,8 @@ def test_shares_of_the_distance_by_hand():
     assert share_of_distance(np.array([60.0, 70.0]), low, high).estimate == 0.5
     assert np.isnan(share_of_distance(np.array([60.0, 70.0]), low, high).low)
     assert np.isnan(share_of_distance(high, low, low).estimate)
+    # Full sight that is no better than no memory leaves nothing to regain; a memory that is worse than none has not regained twice as much as all.
+    assert np.isnan(share_of_distance(np.array([-600.0]), np.array([-500.0]), np.array([-550.0])).estimate)
     rng = np.random.default_rng(0)
     many = [rng.normal(centre, 1.0, 200) for centre in (50.0, 0.0, 100.0)]
     found = share_of_distance(*many)
@@ -63,6 +78,14 @@ def test_shares_of_the_distance_by_hand():
     assert found.low < found.estimate < found.high
     assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(1 + 0.25 + 0.25) / np.sqrt(200) / 100, rel=0.15)
     assert len(many[0]) >= FEWEST
+
+
+def test_a_share_of_a_distance_that_may_not_be_there_has_no_interval():
+    """Of ends that overlap, many resamples are the wrong way round, and there a share means nothing."""
+    low, high = np.array([0.0, 10.0, 0.0, 10.0]), np.array([1.0, 11.0, 1.0, 11.0])
+    found = share_of_distance(np.full(4, 5.5), low, high)
+    assert found.estimate == 0.5
+    assert np.isnan([found.low, found.high]).all()
 
 
 def test_the_table_says_what_was_regained():

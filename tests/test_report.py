@@ -430,3 +430,13 @@ def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
     assert "0.60 ± 0.71" in html
     assert len(json.loads((page.parent / "summary.json").read_text())["alignment"]) == 2
     assert {entry.config.task for entry in collection.entries} >= {run.config.task for run in runs}
+
+
+def test_disagreement_is_drawn_and_named_for_ensembles_alone(folder):
+    assert "Disagreement about the co-state" not in write_report(folder)[0].read_text()
+    one = next(entry for entry in read_collection(folder).entries if entry.variant == "nc-gru")
+    rows = [json.loads(line) | {"costate/spread": 0.1 * number} for number, line in enumerate(one.run.metrics.read_text().splitlines())]
+    one.run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    figure = figures.spread_curves(read_collection(folder))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["nc-gru (3 seeds)"]
+    assert "Disagreement about the co-state" in write_report(folder)[0].read_text()

@@ -94,7 +94,8 @@ def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
     arguments = ["robustness", str(faulty_run.path), "--over", "delay", "--values", "0", "2", "--sensors", "dropout=0", "burst-length=none"]
     assert main([*arguments, "--episodes", "2", "--out", str(tmp_path)]) == 0
     assert "1 run × 2 values of delay × 2 episodes" in capsys.readouterr().out
-    (entry,) = json.loads((tmp_path / "robustness.json").read_text())["runs"]
+    # Beside that of blackouts, which it does not replace.
+    (entry,) = json.loads((tmp_path / "robustness_delay.json").read_text())["runs"]
     assert (entry["parameter"], entry["values"]) == ("delay", [0.0, 2.0])
     for wrong, message in (
         (["--over", "nois", "--values", "1"], "Did you mean noise"),

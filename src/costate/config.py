@@ -11,7 +11,7 @@ from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
 from costate.plain_data import CHOICES, choice, decode, encode
 from costate.policy import PolicyConfig
-from costate.ppo_config import PPOConfig, check_divisible
+from costate.ppo_config import PPOConfig, check_divisible, streams_per_minibatch
 from costate.readouts import READOUTS
 from costate.readouts.gaussian import GaussianReadoutConfig
 from costate.rollout import RolloutConfig
@@ -108,6 +108,12 @@ class RunConfig:
         for name, given in for_ensembles.items():
             if given and policy.ensemble == 1:
                 raise ConfigError(f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out.")
+        streams = streams_per_minibatch(self.rollout, ppo)
+        if policy.ensemble > 1 and self.algorithm == "ppo" and ppo.bootstrap * streams < 1.0:
+            raise ConfigError(
+                f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} streams, so that most critics would learn nothing from most of them. "
+                f"Use at least {1.0 / max(streams, 1):.3g}, fewer minibatches, or more environments."
+            )
         if self.algorithm == "sac" and (policy.ensemble > 1 or policy.features != policy.hidden_size):
             raise ConfigError("An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out.")
         core = CORES.name_of(type(policy.core))

@@ -42,7 +42,8 @@ class Group:
 def variant(config: RunConfig) -> str:
     """What is trained, as the paper calls it."""
     core = CORES.name_of(type(config.policy.core))
-    return ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "") + core.upper()
+    members = f" × {config.policy.ensemble}" if config.policy.ensemble > 1 else ""
+    return ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "") + core.upper() + members
 
 
 def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:

@@ -71,10 +71,14 @@ class PPOConfig:
         for name in ("discount", "trace_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
-        for name in ("costate_warmup", "slow_critic", "bootstrap"):
+        if not 0.0 <= self.costate_warmup <= 1.0:
+            raise ConfigError(f"costate_warmup is {self.costate_warmup}, but it is a share: between 0 and 1.")
+        for name in ("slow_critic", "bootstrap"):
             value = getattr(self, name)
-            if value is not None and not (0.0 <= value <= 1.0 and (value > 0.0 or name == "costate_warmup")):
-                raise ConfigError(f"{name} is {value}, but it is a share: between 0 and 1, and not 0 unless it is costate_warmup.")
+            if value is not None and not 0.0 < value <= 1.0:
+                raise ConfigError(f"{name} is {value}, but it is a share: above 0, and at most 1.")
+        if self.spread_bonus < 0.0:
+            raise ConfigError(f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. Use 0 to leave it out.")
         of_the_loss = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
         idle = [f"{name} is {getattr(self, name)}" for name in of_the_loss if getattr(self, name) != getattr(PPOConfig, name)]
         if self.costate_coef == 0.0 and idle:
@@ -82,7 +86,7 @@ class PPOConfig:
                 f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. Give --costate-coef {PPOConfig.costate_coef}, or leave it "
                 f"out."
             )
-        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef", "spread_bonus"):
+        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
         for name in ("learning_rate", "target_kl", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):

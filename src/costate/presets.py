@@ -44,7 +44,8 @@ def variant_name(config: RunConfig) -> str:
             return name
     plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
     prefix = ("nc-" if config.costate_coef > 0.0 else "") + ("sac-" if config.algorithm == "sac" else "")
-    return f"{prefix}{CORES.name_of(type(config.policy.core))}-{config_hash(plain)[:6]}"
+    members = f"-ensemble-{config.policy.ensemble}" if config.policy.ensemble > 1 else ""
+    return f"{prefix}{CORES.name_of(type(config.policy.core))}{members}-{config_hash(plain)[:6]}"
 
 
 # Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.

@@ -54,9 +54,10 @@ def run(arguments: list[str]) -> int:
             give(standings_document(spec, folder))
             return code
         worths = worth_of(read_collection(folder))
-        document = {"format": 1, "results": to_json(worths), "notes": notes(parsed.algorithm)}
+        told = notes(parsed.algorithm, parsed.tasks)
+        document = {"format": 1, "results": to_json(worths), "notes": told}
         write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
-        print("\n".join([table(worths), *notes(parsed.algorithm)]))
+        print("\n".join([table(worths), *told]))
         print(f"written: {folder / 'memory.json'}")
         give(document | {"written": folder / "memory.json"})
     return code

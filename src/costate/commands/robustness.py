@@ -41,7 +41,8 @@ class RobustnessArguments:
     seed: int = 0
     """Seed of episodes and sensor faults; the same episodes for every run and value."""
     out: pathlib.Path | None = None
-    """Folder for robustness.json and robustness.png; None for the run itself, or the current folder for several."""
+    """Folder for robustness.json and robustness.png (robustness_NOISE.json and so on for other settings); None for the run itself, or the current
+    folder for several."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -62,14 +63,17 @@ def run(arguments: list[str]) -> int:
             where.mkdir(parents=True, exist_ok=True)
         variants = [_variant_of(degradation.run) for degradation in found]
         document = {"format": 2, "runs": to_json(found, variants)}
-        write_atomically(where / "robustness.json", json.dumps(document, indent=1).encode())
+        # A grid over one setting does not replace that over another.
+        name = "robustness" if parameter == "dropout" else f"robustness_{parameter}"
+        numbers, drawing = where / f"{name}.json", where / f"{name}.png"
+        write_atomically(numbers, json.dumps(document, indent=1).encode())
         labels = [f"{degradation.run.config.task} {variant}" for degradation, variant in zip(found, variants, strict=True)]
         setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
         picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
-        write_atomically(where / "robustness.png", picture)
+        write_atomically(drawing, picture)
         print(table(found, labels))
-        print(f"written: {where / 'robustness.json'}, {where / 'robustness.png'}")
-        give(document | {"written": [where / "robustness.json", where / "robustness.png"]})
+        print(f"written: {numbers}, {drawing}")
+        give(document | {"written": [numbers, drawing]})
     return 0
 
 

@@ -45,7 +45,13 @@ def costate_curves(collection: Collection) -> Figure:
 
 def spread_curves(collection: Collection) -> Figure:
     """How far the hypotheses of ensembles lie apart while learning."""
-    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band), "spread of λ̂ over hypotheses")
+    measured = {entry.variant for entry in collection.entries if entry.curve(SPREAD) is not None}
+    return _by_task(
+        collection,
+        lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band),
+        "spread of λ̂ over hypotheses",
+        [variant for variant in collection.variants if variant in measured],
+    )
 
 
 def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:
@@ -62,7 +68,7 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
     lows, tops = zip(*(axes.get_ylim() for axes in panels[2:]), strict=True)
     for axes in panels[2:]:
         axes.set_ylim(min(lows), max(tops))
-    _legend(figure, collection, [task])
+    _legend(figure, collection, [task], collection.variants)
     figure.suptitle(task)
     return figure
 
@@ -137,8 +143,8 @@ def to_svg(figure: Figure) -> str:
     return file.getvalue()
 
 
-def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str) -> Figure:
-    """A grid with one panel for each task and one legend for all."""
+def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, variants: Sequence[str] | None = None) -> Figure:
+    """A grid with one panel for each task and one legend for all, or for those of the variants that are drawn."""
     count = len(collection.tasks)
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
@@ -152,14 +158,14 @@ def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: st
         axes.set_visible(False)
     for axes in panels[:count:columns]:
         axes.set_ylabel(label)
-    _legend(figure, collection, collection.tasks)
+    _legend(figure, collection, collection.tasks, collection.variants if variants is None else variants)
     return figure
 
 
-def _legend(figure: Figure, collection: Collection, tasks: Sequence[str]) -> None:
+def _legend(figure: Figure, collection: Collection, tasks: Sequence[str], variants: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
-    shown = [variant for variant in collection.variants if any(collection.cell(task, variant) for task in tasks)]
+    shown = [variant for variant in variants if any(collection.cell(task, variant) for task in tasks)]
     seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
     lines = [Line2D([], [], color=colour(collection, variant), linewidth=3) for variant in shown]
     labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]

@@ -14,6 +14,7 @@ import numpy as np
 from costate._errors import ConfigError
 from costate.config import AlgorithmName, with_overrides
 from costate.envs.sensors import SensorConfig
+from costate.envs.tasks import TASKS
 from costate.experiments.collection import Collection
 from costate.experiments.spec import SweepSpec, parse_spec
 from costate.experiments.statistics import Interval, share_of_distance
@@ -37,8 +38,8 @@ def memory_spec(
     tasks: Sequence[str], algorithm: AlgorithmName, seeds: int, steps: int | None, sensors: dict[str, Any], frames: int, episodes: int
 ) -> SweepSpec:
     """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything."""
-    if tasks and with_overrides(preset("gru", tasks[0]), {"sensors": sensors}).sensors == SensorConfig(0.0):
-        raise ConfigError("The sensors never fail, so there is nothing that memory could be worth. Give a fault, for example --sensors dropout=0.5.")
+    for task in tasks:
+        _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
     plain, aligned = ("gru", "nc-gru") if algorithm == "ppo" else ("sac-gru", "nc-sac-gru")
     through = "".join(f", sensors.{name} = {_toml(value)}" for name, value in sensors.items() if value is not None)
     cores = {BLIND: 'policy.core.name = "memoryless"', "frame stack": f'policy.core = {{ name = "frame-stack", frames = {frames} }}'}
@@ -58,6 +59,17 @@ def memory_spec(
         f"dropouts = {json.dumps(sorted({0.0, float(sensors.get('dropout', 0.5))}))}",
     ]
     return parse_spec("\n".join(lines) + "\n", f"memory-{'-'.join(tasks)}")
+
+
+def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:
+    if sensors.dropout > 0.0 or sensors.other_faults:
+        return
+    why = (
+        "so there is nothing that memory could be worth on"
+        if TASKS[task].observes_state
+        else "so that the oracle would see no more than all others on"
+    )
+    raise ConfigError(f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5.")
 
 
 def _toml(value: Any) -> str:
@@ -90,14 +102,21 @@ def table(worths: Sequence[Worth]) -> str:
     return "\n".join(lines)
 
 
-def notes(algorithm: AlgorithmName) -> list[str]:
+def notes(algorithm: AlgorithmName, tasks: Sequence[str]) -> list[str]:
     """What to know when reading the table."""
-    if algorithm == "ppo":
-        return []
-    return [
-        f"{BLIND}: still reads its own last control, as every actor of soft actor-critic does, and through it a little of what was seen before. "
-        f"What memory is worth may be a little more than the shares say."
-    ]
+    partly = [task for task in tasks if not TASKS[task].observes_state]
+    found = []
+    if algorithm == "sac":
+        found.append(
+            f"{BLIND}: still reads its own last control, as every actor of soft actor-critic does, and through it a little of what was seen before. "
+            f"What memory is worth may be a little more than the shares say."
+        )
+    if partly:
+        found.append(
+            f"{SIGHTED}: its sensors never fail, but on {', '.join(partly)} they do not show the whole state either, so that not even it sees "
+            f"everything."
+        )
+    return found
 
 
 def _percent(share: Interval) -> str:

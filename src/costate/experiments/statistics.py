@@ -106,19 +106,23 @@ def share_of_distance(
     reached: np.ndarray, low: np.ndarray, high: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Interval:
     """How far the mean of the runs ``reached`` has come from that of ``low`` to that of ``high``, 0 to 1, with its bootstrap interval; all three are
-    resampled. Without bounds if runs are too few; not a number where there is no distance.
+    resampled. Without bounds if runs are too few, or if so many resamples have ``high`` no higher than ``low`` that there may be no distance at all;
+    not a number where there is none.
     """
     groups = (reached, low, high)
     _check(groups)
-    if mean(high) == mean(low):
+    if mean(high) <= mean(low):
         return Interval(np.nan, np.nan, np.nan)
     estimate = float((mean(reached) - mean(low)) / (mean(high) - mean(low)))
     if min(map(len, groups)) < FEWEST:
         return Interval(estimate, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     x, a, b = (mean(_resample(rng, group, resamples)) for group in groups)
+    apart = b > a
+    if np.mean(~apart) > 0.5 * (1.0 - confidence):
+        return Interval(estimate, np.nan, np.nan)
     # Draws without a distance have no share.
-    return _percentiles(estimate, ((x - a)[b != a]) / (b - a)[b != a], confidence)
+    return _percentiles(estimate, (x - a)[apart] / (b - a)[apart], confidence)
 
 
 def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
