@@ -71,11 +71,13 @@ def _unknown(run: Run, beside: Sequence[list[str]], tokens: list[str]) -> str:
     flags = [token.partition("=")[0] for token in tokens if token.startswith("--")]
     if not flags:
         return f"Nothing is known to do with {', '.join(map(repr, tokens))}. Perhaps the flag before it is missing."
-    known = {name: arguments for arguments in beside for setting in settings_of(run, arguments) for name in setting.names}
+    known: dict[str, list[list[str]]] = {}
+    for arguments in beside:
+        for name in {name for setting in settings_of(run, arguments) for name in setting.names}:
+            known.setdefault(name, []).append(arguments)
     if flags[0] in known:
-        where = (
-            f"a setting only with {' '.join(known[flags[0]])}" if known[flags[0]] else "no setting of the learner, core or readout that was chosen"
-        )
+        ways = " or ".join(" ".join(arguments) for arguments in known[flags[0]])
+        where = "no setting of the learner, core or readout that was chosen" if [] in known[flags[0]] else f"a setting only with {ways}"
         return f"{flags[0]} is {where}."
     hint = nearest(flags[0], tuple(known)).partition("Known:")[0].strip()
     return f"There is no setting {flags[0]}. {hint}".strip()

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from costate.console import AbstractReporter
 
 # What brings settings of its own, for those who list all of them.
-BESIDE: tuple[list[str], ...] = ([], ["--algorithm", "sac"])
+BESIDE: tuple[list[str], ...] = (
+    [],
+    ["--algorithm", "sac"],
+    *(["--core", name] for name in CORES.names()),
+    *(["--readout", name] for name in READOUTS.names()),
+)
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 
