@@ -26,9 +26,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from time_to_return import points
 
+from costate.config import differing_fields, to_json
 from costate.interrupts import INTERRUPTED
 from costate.pictures import from_zero
-from costate.presets import PRESETS
+from costate.presets import PRESETS, preset
 from costate.run_directory import open_run
 
 EPISODES = 32
@@ -49,9 +50,9 @@ class Curve:
         return (float(self.minutes[there[0]]), int(self.steps[there[0]])) if there.size else None
 
 
-def train(task: str, preset: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None) -> None:
+def train(task: str, name: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None) -> None:
     """One run, until its steps or its minutes are over."""
-    command = [sys.executable, "-m", "costate.cli", "train", task, "--preset", preset, "--seed", str(seed), "--out", str(out)]
+    command = [sys.executable, "-m", "costate.cli", "train", task, "--preset", name, "--seed", str(seed), "--out", str(out)]
     command += ["--steps", str(steps)] if steps is not None else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -140,13 +141,20 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     for task, result in found.items():
         of_presets = result["presets"].values()
         reached = ["; ".join(_reached(run) for run in runs) for runs in of_presets]
-        ends = [", ".join(f"{run['last_return']:.0f}" for run in runs) + f" after {runs[0]['minutes']:.1f} min" for runs in of_presets]
+        ends = ["; ".join(f"{run['last_return']:.0f} after {run['minutes']:.1f} min" for run in runs) for runs in of_presets]
         lines.append(f"| {task} | {result['start']:.0f} | {result['mark']:.0f} | {' | '.join(reached + ends)} |")
     return "\n".join(lines)
 
 
 def _reached(run: dict[str, Any]) -> str:
     return "not reached" if run["minutes_to_mark"] is None else f"{run['minutes_to_mark']:.2f} ({run['steps_to_mark'] / 1e6:.2f} M)"
+
+
+def _check_same(path: pathlib.Path, name: str, task: str) -> None:
+    """A run that was there already may be one of what the preset was before."""
+    changed = differing_fields(to_json(dataclasses.replace(open_run(path).config, seed=0, steps=None)), to_json(preset(name, task)))
+    if changed:
+        raise SystemExit(f"{path} is not a run of {name} as it is now: {'; '.join(changed)}. Remove it, or give another folder with --runs.")
 
 
 def main() -> int:
@@ -161,6 +169,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if len(arguments.presets) > len(COLOURS):
         parser.error(f"{len(arguments.presets)} presets were given, but there are colours for {len(COLOURS)}")
+    if arguments.seeds < 1:
+        parser.error(f"seeds is {arguments.seeds}, but at least 1 is needed")
     unknown = [name for name in arguments.presets if name not in PRESETS]
     if unknown:
         # Known before the first run, which may take minutes.
@@ -168,14 +178,15 @@ def main() -> int:
     curves: dict[str, dict[str, list[Curve]]] = {}
     for task in arguments.tasks:
         curves[task] = {name: [] for name in arguments.presets}
-        for seed, preset in itertools.product(range(arguments.seeds), arguments.presets):
-            out = arguments.runs / task / preset / f"seed-{seed}"
-            first = preset == arguments.presets[0]
+        for seed, name in itertools.product(range(arguments.seeds), arguments.presets):
+            out = arguments.runs / task / name / f"seed-{seed}"
+            first = name == arguments.presets[0]
             if not out.exists():
-                train(task, preset, seed, out, arguments.steps if first else None, None if first else arguments.minutes)
+                train(task, name, seed, out, arguments.steps if first else None, None if first else arguments.minutes)
             if first and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
                 raise SystemExit(f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it.")
-            curves[task][preset].append(read_curve(out))
+            _check_same(out, name, task)
+            curves[task][name].append(read_curve(out))
         print(table({task: compare(curves[task])}), flush=True)
     found = {task: compare(of_task) for task, of_task in curves.items()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from costate.checkpoint import folders
 from costate.cli import COMMANDS, main
 from costate.cores import CORES
-from costate.presets import PRESETS
+from costate.presets import PRESETS, preset
 from costate.run_directory import open_run
 
 SMALL = ["CartpoleSwingup", "--environments", "4", "--hidden-size", "16", "--epochs", "1", "--minibatches", "2", "--checkpoint-every", "1"]
@@ -288,6 +288,32 @@ def test_a_preset_is_that_of_the_task_wherever_it_stands(task, critic, tmp_path,
     assert main(["train", "--algorithm", "sac", "--out", other, task]) == 130
     assert main(["train", "--algorithm", "sac", "--overwrite", task]) == 130
     assert [(config.task, config.sac.critic) for config in seen] == [(task, critic)] * 4
+
+
+def test_the_learner_of_the_fast_preset_is_that_of_its_task(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def note(configs, outs, **_):
+        seen.append(configs[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("costate.training.train_together", note)
+    for task, algorithm in (("FishSwim", "ppo"), ("WalkerRun", "sac")):
+        assert main(["train", task, "--preset", "fast"]) == 130
+        assert main(["train", task, "--preset", "fast", "--algorithm", algorithm]) == 130
+        assert seen == [preset("fast", task)] * 2
+        seen.clear()
+    # What the preset has anyway keeps the settings that it has there.
+    assert main(["train", "FishSwim", "--preset", "fast", "--readout", "quadratic", "--core", "gru"]) == 130
+    assert seen == [preset("fast", "FishSwim")]
+    capsys.readouterr()
+    for command in ("train", "bench"):
+        assert main([command, "FishSwim", "--preset", "fast", "--algorithm", "sac"]) == 1
+        assert "The preset fast is one of ppo, but --algorithm is sac. Presets of sac on FishSwim: sac-gru" in capsys.readouterr().err
+    # A task that is not there is what is wrong, and not its learner.
+    assert main(["train", "FishSwimm", "--preset", "fast", "--algorithm", "ppo"]) == 1
+    assert "Did you mean FishSwim" in capsys.readouterr().err
 
 
 def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monkeypatch):

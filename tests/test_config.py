@@ -9,11 +9,11 @@ from costate._errors import ConfigError
 from costate.config import RunConfig, config_hash, differing_fields, from_json, to_json, with_overrides
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
-from costate.envs.tasks import PAPER_TASKS
+from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.group import describe
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.presets import OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
+from costate.presets import FASTEST, OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
 
@@ -44,8 +44,14 @@ def test_presets_are_the_papers_variants():
 def test_the_fast_preset_learns_on_policy_only_where_controls_hardly_matter():
     learners = {task: preset("fast", task).algorithm for task in (*PAPER_TASKS, "FishUpright", "LQG", "gym:Pendulum-v1")}
     assert [task for task, learner in learners.items() if learner == "ppo"] == ["FingerTurnHard", "FishSwim"]
-    # A critic that sees would not know the state of LQG; a short window still has a row to learn from after its burn-in.
+    # A critic that sees would not know the state of LQG.
     assert preset("fast", "LQG").sac.critic == "recurrent"
+    assert all(task in TASKS for task in FASTEST)
+    # As many updates in an iteration, from twice the steps.
+    usual, fast = preset("sac-gru", "WalkerRun"), preset("fast", "WalkerRun")
+    assert fast.rollout.steps_per_iteration == 2 * usual.rollout.steps_per_iteration
+    updates = [config.rollout.steps_per_iteration // config.sac.steps_per_update for config in (usual, fast)]
+    assert updates == [91, 91]
     assert variant_name(dataclasses.replace(preset("fast", "FishSwim"), seed=3, steps=640_000)) == "fast"
 
 
@@ -176,7 +182,12 @@ def test_unknown_preset_is_answered_with_the_nearest():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_recognised_whatever_its_seed_and_budget(name):
-    assert variant_name(dataclasses.replace(preset(name, "CheetahRun"), seed=4, steps=64_000)) == name
+    assert variant_name(dataclasses.replace(preset(name, "WalkerStand"), seed=4, steps=64_000)) == name
+
+
+def test_where_nothing_faster_is_known_than_a_preset_it_keeps_its_name():
+    assert preset("fast", "CheetahRun") == preset("sac-gru", "CheetahRun")
+    assert variant_name(preset("fast", "CheetahRun")) == "sac-gru"
 
 
 def test_a_variant_that_is_no_preset_gets_a_name_that_other_variants_do_not_have():

@@ -312,8 +312,11 @@ def test_the_weight_of_the_costate_loss_warms_up():
         ({"ppo": {"costate_average": "ensemble"}}, "costate_average ensemble was given"),
         ({"ppo": {"bootstrap": 0.0}, "policy": {"ensemble": 2}}, "bootstrap is 0.0, but it is a share"),
         ({"ppo": {"bootstrap": 1.5}, "policy": {"ensemble": 2}}, "bootstrap is 1.5, but it is a share: above 0, and at most 1"),
-        # A minibatch has 8 of the 32 environments, of which a critic would learn from 0.8 in the mean.
-        ({"ppo": {"bootstrap": 0.1}, "policy": {"ensemble": 2}}, "bootstrap is 0.1, but a minibatch has 8 streams"),
+        # A minibatch has 8 of the 32 environments: 0.92⁸ = 0.51, and a share of 1 − 0.5^(1/8) = 0.083 makes it a half.
+        (
+            {"ppo": {"bootstrap": 0.08}, "policy": {"ensemble": 2}},
+            "bootstrap is 0.08, but a minibatch has 8 streams, so that a critic would learn nothing from 51% of the minibatches. Use at least 0.083",
+        ),
         ({"ppo": {"spread_bonus": -1.0}, "policy": {"ensemble": 2}}, "spread_bonus is -1.0, but a reward for exploring cannot be negative"),
         ({"ppo": {"costate_warmup": 1.5}}, "costate_warmup is 1.5, but it is a share: between 0 and 1"),
         ({"ppo": {"costate_coef": 0.0, "slow_critic": 0.1}}, "costate_coef is 0, but slow_critic is 0.1, which would have no effect"),

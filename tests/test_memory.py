@@ -136,8 +136,10 @@ def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
     assert [result["variant"] for result in results] == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
     assert all(len(result["scores"]) == 1 for result in results)
     by = {result["variant"]: result["mean"] for result in results}
-    expected = (by["recurrent"] - by["memoryless"]) / (by["oracle"] - by["memoryless"])
-    assert results[2]["share"] == pytest.approx(expected)
+    # One iteration need not have taught the oracle anything, and then there is nothing to regain.
+    known = by["oracle"] > by["memoryless"]
+    expected = (by["recurrent"] - by["memoryless"]) / (by["oracle"] - by["memoryless"]) if known else None
+    assert results[2]["share"] == (pytest.approx(expected) if known else None)
     assert "written: " in captured.err
     assert main(["memory", "LQRR"]) == 1
     assert "Did you mean" in capsys.readouterr().err

@@ -438,5 +438,8 @@ def test_disagreement_is_drawn_and_named_for_ensembles_alone(folder):
     rows = [json.loads(line) | {"costate/spread": 0.1 * number} for number, line in enumerate(one.run.metrics.read_text().splitlines())]
     one.run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     figure = figures.spread_curves(read_collection(folder))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["nc-gru (3 seeds)"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["nc-gru (1 seed)"]
+    ((line,),) = [axes.lines for axes in figure.axes if axes.get_visible()]
+    assert line.get_color() == figure.legends[0].get_lines()[0].get_color() == figures.colour(read_collection(folder), "nc-gru")
+    assert figure.axes[0].get_title() == one.config.task
     assert "Disagreement about the co-state" in write_report(folder)[0].read_text()

@@ -92,9 +92,12 @@ def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
 @pytest.mark.thorough
 def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
     arguments = ["robustness", str(faulty_run.path), "--over", "delay", "--values", "0", "2", "--sensors", "dropout=0", "burst-length=none"]
+    for name in ("robustness.json", "robustness.png"):
+        (tmp_path / name).write_text("of blackouts")
     assert main([*arguments, "--episodes", "2", "--out", str(tmp_path)]) == 0
     assert "1 run × 2 values of delay × 2 episodes" in capsys.readouterr().out
-    # Beside that of blackouts, which it does not replace.
+    assert [(tmp_path / name).read_text() for name in ("robustness.json", "robustness.png")] == ["of blackouts"] * 2
+    assert (tmp_path / "robustness_delay.png").exists()
     (entry,) = json.loads((tmp_path / "robustness_delay.json").read_text())["runs"]
     assert (entry["parameter"], entry["values"]) == ("delay", [0.0, 2.0])
     for wrong, message in (

@@ -125,6 +125,11 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
         (GOOD + "[evaluation]\ndropouts = [2.0]", "different numbers between 0 and 1"),
         ('tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }', "are the same config"),
+        ('tasks = ["WalkerRun", "CheetahRun"]\nvariants = ["sac-gru", "fast"]', "'sac-gru' and 'fast' are the same config on CheetahRun, so"),
+        (
+            'tasks = ["WalkerRun", "FishSwim"]\n[variants]\na = { preset = "fast", sac.discount = 0.98 }',
+            "on FishSwim: The algorithm is ppo, but settings of sac were changed",
+        ),
         ('tasks = ["CheetahRun"]\n[variants]\na = 3', "variants.a is 3"),
     ],
 )

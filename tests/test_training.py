@@ -21,7 +21,7 @@ from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 from costate.training import restarts_within, resume, train
 
-ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"]
+ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "FingerTurnHard").algorithm == "ppo"]
 
 
 def two_iterations(name: str, **learner: Any) -> RunConfig:

@@ -65,6 +65,7 @@ class RunConfig:
         self._check_hypotheses()
         if self.algorithm == "ppo":
             check_divisible(self.rollout, self.ppo)
+            self._check_bootstrap()
             if self.ppo.learning_rate_decay == "adaptive" and self.diverged == "slow-down":
                 raise ConfigError(
                     "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo that the rate was halved. Leave one out."
@@ -108,18 +109,23 @@ class RunConfig:
         for name, given in for_ensembles.items():
             if given and policy.ensemble == 1:
                 raise ConfigError(f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out.")
-        streams = streams_per_minibatch(self.rollout, ppo)
-        if policy.ensemble > 1 and self.algorithm == "ppo" and ppo.bootstrap * streams < 1.0:
-            raise ConfigError(
-                f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} streams, so that most critics would learn nothing from most of them. "
-                f"Use at least {1.0 / max(streams, 1):.3g}, fewer minibatches, or more environments."
-            )
         if self.algorithm == "sac" and (policy.ensemble > 1 or policy.features != policy.hidden_size):
             raise ConfigError("An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out.")
         core = CORES.name_of(type(policy.core))
         if ppo.costate_gradient == "both" and not policy.core.shows_all:
             fitting = ", ".join(name for name in CORES.names() if CORES[name].shows_all)
             raise ConfigError(f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}.")
+
+    def _check_bootstrap(self) -> None:
+        """A critic learns from each stream by chance; refuse a share that leaves it with none of them more often than not."""
+        streams = streams_per_minibatch(self.rollout, self.ppo)
+        nothing = (1.0 - self.ppo.bootstrap) ** streams
+        if self.policy.ensemble > 1 and nothing > 0.5:
+            raise ConfigError(
+                f"bootstrap is {self.ppo.bootstrap}, but a minibatch has {streams} stream{'s' if streams > 1 else ''}, so that a critic would learn "
+                f"nothing from {nothing:.0%} of the minibatches. Use at least {1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more "
+                f"environments."
+            )
 
     @property
     def costate_coef(self) -> float:

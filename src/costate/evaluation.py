@@ -32,8 +32,8 @@ from costate.trained import load_controller
 
 # Pools larger than this take longer to build than they save in stepping.
 LARGEST_BATCH = 32
-# A file's name can have 255 bytes on most systems, and the rest of it needs about a hundred.
-LONGEST_FAULTS = 120
+# Most systems allow 255 bytes, and a file is first written as `.NAME.partial`.
+LONGEST_NAME = 255 - len("..partial")
 # Added to the seed, so that evaluation never meets the episodes of training.
 SEED_OFFSET = 1_000_003
 
@@ -204,10 +204,11 @@ def _write(run: Run, result: Evaluation) -> pathlib.Path:
 
 def _file(run: Run, env_steps: int, dropout: float, faults: dict[str, Any], episodes: int, seed: int) -> pathlib.Path:
     others = "".join(f"_{name}_{'+'.join(value) if isinstance(value, tuple) else value}" for name, value in sorted(faults.items()))
-    if len(others.encode()) > LONGEST_FAULTS:
-        # The document says which they are.
-        others = f"_faults_{hashlib.sha256(others.encode()).hexdigest()[:16]}"
-    return run.evaluations / f"step_{env_steps:012d}_dropout_{dropout:g}{others}_episodes_{episodes}_seed_{seed}.json"
+    name = f"step_{env_steps:012d}_dropout_{dropout:g}{others}_episodes_{episodes}_seed_{seed}.json"
+    if len(name.encode()) > LONGEST_NAME:
+        # What stands in the document in full.
+        name = name.replace(others, f"_faults_{hashlib.sha256(others.encode()).hexdigest()[:16]}")
+    return run.evaluations / name
 
 
 def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 0) -> Evaluation | None:

@@ -41,7 +41,7 @@ class RobustnessArguments:
     seed: int = 0
     """Seed of episodes and sensor faults; the same episodes for every run and value."""
     out: pathlib.Path | None = None
-    """Folder for robustness.json and robustness.png (robustness_NOISE.json and so on for other settings); None for the run itself, or the current
+    """Folder for robustness.json and robustness.png (robustness_SETTING.json and .png for another setting); None for the run itself, or the current
     folder for several."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BESIDE: tuple[list[str], ...] = (
     [],
     ["--algorithm", "sac"],
-    *(["--core", name] for name in CORES.names()),
-    *(["--readout", name] for name in READOUTS.names()),
+    *(["--core", name] for name in CORES.names() if dataclasses.fields(CORES[name])),
+    *(["--readout", name] for name in READOUTS.names() if dataclasses.fields(READOUTS[name])),
 )
 CoreName = tyro.extras.literal_type_from_choices(CORES.names())
 ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
@@ -163,25 +163,27 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
         return _as_arguments(config, usual_preset(config.algorithm))
     # An unknown preset is left to the parser proper, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
-    config = preset(name, _task_among(rest))
-    if chosen.algorithm in get_args(AlgorithmName):
-        check_preset(name, config.task, chosen.algorithm)
+    task = _task_among(rest)
+    config = preset(name, task or next(iter(TASKS)).name)
+    if task is not None and chosen.algorithm in get_args(AlgorithmName):
+        check_preset(name, task, chosen.algorithm)
     policy = config.policy
-    if chosen.core is not None:
+    # One that the preset has anyway keeps the settings that the preset gives it.
+    if chosen.core is not None and CORES[chosen.core] is not type(policy.core):
         policy = dataclasses.replace(policy, core=CORES[chosen.core]())
-    if chosen.readout is not None:
+    if chosen.readout is not None and READOUTS[chosen.readout] is not type(policy.readout):
         policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
     return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
 
 
-def _task_among(words: list[str]) -> str:
-    """The task on a command line. Any task if there is none: the parser proper says what is missing or unknown."""
+def _task_among(words: list[str]) -> str | None:
+    """The task on a command line. None if there is none: the parser proper says what is missing or unknown."""
     behind_flags = [word for before, word in itertools.pairwise(["", *words]) if before.startswith("--") and "=" not in before]
     # A word behind a flag is more likely its value; some flags have none.
     for word in (*(word for word in words if word not in behind_flags), *behind_flags):
         with contextlib.suppress(ConfigError):
             return TASKS[word].name
-    return next(iter(TASKS)).name
+    return None
 
 
 def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:

@@ -1,5 +1,6 @@
 """The figures of a report. Each function draws one, from data that has been read already, and knows nothing of files."""
 
+import dataclasses
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -45,13 +46,9 @@ def costate_curves(collection: Collection) -> Figure:
 
 def spread_curves(collection: Collection) -> Figure:
     """How far the hypotheses of ensembles lie apart while learning."""
-    measured = {entry.variant for entry in collection.entries if entry.curve(SPREAD) is not None}
-    return _by_task(
-        collection,
-        lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band),
-        "spread of λ̂ over hypotheses",
-        [variant for variant in collection.variants if variant in measured],
-    )
+    measured = dataclasses.replace(collection, entries=tuple(entry for entry in collection.entries if entry.curve(SPREAD) is not None))
+    # Of them alone, in the colours that they have everywhere.
+    return _by_task(measured, lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band), "spread of λ̂ over hypotheses", collection)
 
 
 def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:
@@ -68,7 +65,7 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
     lows, tops = zip(*(axes.get_ylim() for axes in panels[2:]), strict=True)
     for axes in panels[2:]:
         axes.set_ylim(min(lows), max(tops))
-    _legend(figure, collection, [task], collection.variants)
+    _legend(figure, collection, [task], collection)
     figure.suptitle(task)
     return figure
 
@@ -143,8 +140,8 @@ def to_svg(figure: Figure) -> str:
     return file.getvalue()
 
 
-def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, variants: Sequence[str] | None = None) -> Figure:
-    """A grid with one panel for each task and one legend for all, or for those of the variants that are drawn."""
+def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, whole: Collection | None = None) -> Figure:
+    """A grid with one panel for each task and one legend for all; with the colours of the whole, where these are only some of its runs."""
     count = len(collection.tasks)
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
@@ -158,16 +155,16 @@ def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: st
         axes.set_visible(False)
     for axes in panels[:count:columns]:
         axes.set_ylabel(label)
-    _legend(figure, collection, collection.tasks, collection.variants if variants is None else variants)
+    _legend(figure, collection, collection.tasks, whole or collection)
     return figure
 
 
-def _legend(figure: Figure, collection: Collection, tasks: Sequence[str], variants: Sequence[str]) -> None:
+def _legend(figure: Figure, collection: Collection, tasks: Sequence[str], whole: Collection) -> None:
     from matplotlib.lines import Line2D
 
-    shown = [variant for variant in variants if any(collection.cell(task, variant) for task in tasks)]
+    shown = [variant for variant in collection.variants if any(collection.cell(task, variant) for task in tasks)]
     seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
-    lines = [Line2D([], [], color=colour(collection, variant), linewidth=3) for variant in shown]
+    lines = [Line2D([], [], color=colour(whole, variant), linewidth=3) for variant in shown]
     labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]
     # As many side by side as fit into the width of the figure.
     fitting = int(figure.get_figwidth() * LETTERS_PER_INCH // (max(map(len, labels)) + LETTERS_PER_LINE)) if labels else 1

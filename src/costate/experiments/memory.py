@@ -121,7 +121,7 @@ def notes(algorithm: AlgorithmName, tasks: Sequence[str]) -> list[str]:
 
 def _percent(share: Interval) -> str:
     bounds = f" ({share.low:.0%} to {share.high:.0%})" if np.isfinite(share.low) else ""
-    return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "nothing"
+    return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "it cost nothing"
 
 
 def to_json(worths: Sequence[Worth]) -> list[dict[str, Any]]:

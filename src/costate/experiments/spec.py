@@ -264,16 +264,19 @@ def _plan(
     if _check_fields(sources, problems):
         return ()
     runs: list[PlannedRun] = []
+    refused: dict[str, list[str]] = {}
     for task, (name, settings), cell in itertools.product(tasks, variants.items(), cells):
         overrides = {key: value for key, value in settings.items() if key != "preset"}
         variant = f"{name} {_cell_label(cell)}".strip()
-
-        def build(task: str = task, settings: dict[str, Any] = settings, changes: tuple[Any, ...] = (common, overrides, cell)) -> list[RunConfig]:
+        try:
             # All at once: what contradicts the preset may be made right by what comes after it.
-            config = with_overrides(preset(settings.get("preset", "nc-gru"), task), functools.reduce(_merged, changes))
-            return [dataclasses.replace(config, seed=seed) for seed in seeds]
-
-        runs += [PlannedRun(variant, config) for config in problems.guard(build, [])]
+            config = with_overrides(preset(settings.get("preset", "nc-gru"), task), functools.reduce(_merged, (common, overrides, cell)))
+            runs += [PlannedRun(variant, dataclasses.replace(config, seed=seed)) for seed in seeds]
+        except ConfigError as error:
+            refused.setdefault(str(error), []).append(task)
+    for message, where in refused.items():
+        # A preset may be another learner on another task.
+        problems.add(message if set(where) == set(tasks) else f"on {', '.join(dict.fromkeys(where))}: {message}")
     _check_distinct(runs, problems)
     return tuple(runs)
 
@@ -326,13 +329,16 @@ def _wrong_field(path: tuple[str, ...], everything: dict[str, Any]) -> str | Non
 
 def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:
     first: dict[str, PlannedRun] = {}
+    same: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         other = first.setdefault(run.folder, run)
         if other is not run:
-            problems.add(
-                f"the variants {other.variant!r} and {run.variant!r} are the same config, so comparing them would tell nothing. If overrides or the "
-                f"grid set what they differ in, leave one of them out."
-            )
+            same.setdefault((other.variant, run.variant), []).append(run.config.task)
+    for (one, another), tasks in same.items():
+        problems.add(
+            f"the variants {one!r} and {another!r} are the same config on {', '.join(dict.fromkeys(tasks))}, so comparing them there would tell "
+            f"nothing. Leave out one of them, these tasks, or what overrides or the grid set if that is all they differ in."
+        )
 
 
 def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
