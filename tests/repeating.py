@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from cut_off import numbers
 
-from costate import training
+from costate import course
 from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.cores import CORES
@@ -73,7 +73,7 @@ def compiled_once() -> Iterator[None]:
         return kept[which]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "compile_iteration", compile_once)
+        patch.setattr(course, "compile_iteration", compile_once)
         yield
 
 

@@ -238,7 +238,7 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
 
     spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 2'), "sick")
     (group,) = jobs_left(tmp_path, spec, 2)
-    advance = training._advance
+    advance = training.advance
 
     def sick(group, programs, position):
         position, rows = advance(group, programs, position)
@@ -247,7 +247,7 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
     def row_is_of_seed_1(rows, index, config):
         return rows[0]["iteration"] == 2 and (index if len(rows) == 2 else config.seed) == 1
 
-    monkeypatch.setattr(training, "_advance", sick)
+    monkeypatch.setattr(training, "advance", sick)
     assert perform(group) == FAILED
     # The one that is well was begun in the group and went on from what it had learnt there.
     assert json.loads((tmp_path / spec.runs[0].folder / "machine.json").read_text())["seeds_together"] == [0, 1]

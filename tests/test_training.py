@@ -16,10 +16,11 @@ from costate._errors import ConfigError, CostateError, DivergedError, RunDirecto
 from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.console import Progression
+from costate.course import restarts_within
 from costate.presets import PRESETS, preset
 from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
-from costate.training import restarts_within, resume, train
+from costate.training import resume, train
 
 ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "FingerTurnHard").algorithm == "ppo"]
 

@@ -58,14 +58,14 @@ def test_a_run_that_slowed_down_is_not_called_a_mismatch(quick_config: RunConfig
     """One that diverges in its second iteration, goes back to the first and gets through at half its rate."""
     rate = dataclasses.replace(quick_config.ppo, learning_rate=3e-4)
     config = dataclasses.replace(quick_config, steps=8000, checkpoint_every=2, diverged="slow-down", ppo=rate)
-    advance, lost = training._advance, iter([False, True])
+    advance, lost = training.advance, iter([False, True])
 
     def sick(group, programs, position):
         position, rows = advance(group, programs, position)
         return position, [row | {"losses/value": math.nan} if next(lost, False) else row for row in rows]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_advance", sick)
+        patch.setattr(training, "advance", sick)
         run = train(config, tmp_path / "run").run
     assert [row["iteration"] for row in run.read_metrics()] == [1, 2]
     with pytest.raises(

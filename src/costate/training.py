@@ -11,29 +11,28 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import jax
 import numpy as np
 
 from costate._errors import ConfigError, DivergedError, SimulationError, StorageError
-from costate._types import Array, Bool
 from costate.algorithms import algorithm_for
-from costate.algorithms.base import Experience, RolloutState, State
+from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
+from costate.course import Position, advance, compile_at, start_cycle
 from costate.curves import draw_learning_curve
-from costate.divergence import check_experience, diverged_runs, divergence, slow_down
+from costate.divergence import diverged_runs, divergence, slow_down
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.interrupts import StopRequest, stop_requests
-from costate.iteration import AbstractIteration, compile_iteration
+from costate.iteration import AbstractIteration
 from costate.machine import available_memory, describe_machine, machine_changes
 from costate.metrics_log import AbstractLog, MetricsLog, Row
-from costate.programs import fresh_states, learner_layout, start_episodes
+from costate.programs import fresh_states, learner_layout
 from costate.run_directory import Run, check_free, create_run, held, open_run
 from costate.sharding import Layout
-from costate.startup import forget_uncacheable, prepare_jax
+from costate.startup import prepare_jax
 from costate.wandb_log import WandbLog, load_wandb
 
 # Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than the rest.
@@ -233,7 +232,7 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
             env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
         try:
-            finished = _iterate(group, env, logs, _Position(start.iteration, restarts, states, None, starts), reporter, stop)
+            finished = _iterate(group, env, logs, Position(start.iteration, restarts, states, None, starts), reporter, stop)
         except (DivergedError, SimulationError) as error:
             # What led there is to be looked at.
             with contextlib.suppress(StorageError):
@@ -252,24 +251,11 @@ def _logs(run: Run, start: Checkpoint, wandb: str | None) -> Iterator[AbstractLo
         yield WandbLog(run, wandb)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Position:
-    """Where a group stands between two iterations."""
-
-    iteration: int
-    restarts: np.ndarray
-    """Episodes started so far in each environment of all seeds."""
-    states: State
-    rollout_state: RolloutState | None
-    saved: Sequence[Checkpoint]
-    """The last checkpoints."""
-
-
 def _iterate(
     group: Group,
     env: AbstractEnv,
     logs: Sequence[Sequence[AbstractLog]],
-    position: _Position,
+    position: Position,
     reporter: AbstractReporter,
     stop: StopRequest,
 ) -> bool:
@@ -295,13 +281,12 @@ def _iterate(
                 _draw(group)
                 drawn = time.perf_counter()
         if between_cycles:
-            rollout_state = start_episodes(config, env, position.states)
-            position = dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=rollout_state)
+            position = start_cycle(config, env, position)
         if compiled is None:
-            compiled = _compile(group, env, position, reporter)
-            position = dataclasses.replace(position, states=compiled.place(position.states))
+            compiled, position, about = compile_at(group, env, position)
+            reporter.say(about)
         before = position
-        position, rows = _advance(group, compiled, position)
+        position, rows = advance(group, compiled, position)
         _stop_if_diverged(group, before, rows)
         rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
@@ -322,59 +307,10 @@ def _iterate(
     return position.iteration == config.iterations
 
 
-def _compile(group: Group, env: AbstractEnv, position: _Position, reporter: AbstractReporter) -> AbstractIteration:
-    """The program of an iteration, at the learning rate that the run has come to, and a word about it."""
-    assert position.rollout_state is not None, "a run starts between cycles"
-    started = time.perf_counter()
-    config = group.config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved))
-    compiled = compile_iteration(config, env, position.states, position.rollout_state, group.layout)
-    forget_uncacheable()
-    reporter.say(_compiled(compiled, group.layout, time.perf_counter() - started))
-    return compiled
-
-
 def _elapsed(run: Run) -> float:
     """Seconds that a run has trained so far, by its own log."""
     rows = run.read_metrics()
     return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
-
-
-def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> str:
-    used, available = layout.devices, len(jax.devices())
-    where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
-    what = "physics and learner are one program and run" if iteration.programs == 1 else "the learner runs"
-    return f"compiled in {seconds:.1f} s; {what} on {where}"
-
-
-def _advance(group: Group, compiled: AbstractIteration, position: _Position) -> tuple[_Position, list[Row]]:
-    """One iteration, and what there is to log for each seed."""
-    assert position.rollout_state is not None, "a run starts between cycles"
-    config, iteration = group.config, position.iteration + 1
-
-    def check(rollout_state: RolloutState, experience: Experience) -> None:
-        check_experience(group, iteration, experience, rollout_state.timestep)
-
-    started = time.perf_counter()
-    rollout_state, experience, states, metrics, parts = compiled.run(position.states, position.rollout_state, check)
-    values = {name: np.asarray(value) for name, value in metrics.items()}
-    seconds = time.perf_counter() - started
-    common = {
-        "iteration": iteration,
-        "env_steps": iteration * config.rollout.steps_per_iteration,
-        "training/sps": config.rollout.steps_per_iteration / seconds,
-        "time/iteration": seconds,
-        **parts,
-    }
-    seeds = experience.is_first.shape[0]
-    rows: list[Row] = [_row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)]
-    restarts = position.restarts + restarts_within(experience.is_first, rollout_state.timestep.is_first)
-    return _Position(iteration, restarts, states, rollout_state, position.saved), rows
-
-
-def _row(metrics: Row) -> Row:
-    """What there is to log: where nothing was learnt yet, there are no losses."""
-    learnt = metrics.get("training/updates", 1.0) > 0.0
-    return metrics if learnt else {name: value for name, value in metrics.items() if not name.startswith(("losses/", "costate/"))}
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:
@@ -388,18 +324,12 @@ def _draw(group: Group) -> None:
         draw_learning_curve(run, describe(run.config))
 
 
-def _save(group: Group, position: _Position, seeds: Sequence[int] | None = None) -> _Position:
+def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) -> Position:
     saved = save_group(group, position.saved, position.iteration, position.restarts, position.states, seeds)
     return dataclasses.replace(position, saved=saved)
 
 
-def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:
-    """Episodes that environments started by themselves during a rollout; the one that the rollout began with is counted elsewhere."""
-    counts: np.ndarray = np.asarray(is_first)[:, 1:].sum(axis=1) + np.asarray(is_first_after)
-    return counts.reshape(-1)
-
-
-def _stop_if_diverged(group: Group, before: _Position, rows: Sequence[Row]) -> None:
+def _stop_if_diverged(group: Group, before: Position, rows: Sequence[Row]) -> None:
     """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
     broken = diverged_runs(group, rows)
     if not broken:
