@@ -205,6 +205,52 @@ def test_it_drives_a_gymnasium_environment(policy):
             observation, _, _, truncated, _ = env.step(policy.step(observation))
 
 
+def test_nested_dictionaries_are_read_as_gymnasium_gives_them_and_in_its_order(tmp_path):
+    """One environment and a vector of them: a scalar, names that are no text, groups of no numbers, and dictionaries within another."""
+    import gymnasium
+    from gymnasium.spaces import Box, Dict
+
+    from costate.envs.engine_gymnasium import flat_observation, observation_layout
+
+    class World(gymnasium.Env):
+        # Gymnasium sorts the names of a plain dictionary: "arm" comes first.
+        observation_space = Dict(
+            {"tip": Box(-9, 9, (2,)), "arm": Dict({7: Box(-9, 9, ()), 3: Dict({"b": Box(-9, 9, (2,), np.float64)})}), "no": Box(0, 1, (0,))}
+        )
+        action_space = Box(np.asarray([-1.0, -0.5], np.float32), np.asarray([1.0, 2.0], np.float32))
+
+        def reset(self, *, seed=None, options=None):
+            return {"tip": np.ones(2, np.float32), "arm": {7: np.float32(-1.0), 3: {"b": np.full(2, 0.5)}}, "no": np.zeros(0, np.float32)}, {}
+
+        def step(self, action):
+            return self.reset()[0], 0.0, False, False, {}
+
+    layout = observation_layout("World", World.observation_space)
+    assert layout == (("arm/3/b", 2), ("arm/7", 1), ("no", 0), ("tip", 2))
+    bundle = unpack(pack(random_bundle(SMALL, observation=[list(group) for group in layout])))
+    (tmp_path / "p.costate").write_bytes(pack(bundle))
+    for agent in (Policy(bundle), numpy_runtime.Policy(tmp_path / "p.costate")):
+        expected = agent.predict([0.5, 0.5, -1.0, 1.0, 1.0])[0]
+        observation, _ = World().reset()
+        np.testing.assert_array_equal(agent.predict(observation)[0], expected)
+        for count in (1, 2):
+            vector = gymnasium.vector.SyncVectorEnv([World] * count)
+            observations, _ = vector.reset()
+            actions = agent.step(observations)
+            assert actions.shape == (count, 2)
+            np.testing.assert_allclose(actions, [expected] * count, rtol=1e-5, atol=1e-6)  # another batch sums in another order
+            np.testing.assert_array_equal(agent.predict(flat_observation(observations, World.observation_space))[0], actions)
+            vector.step(actions)
+            agent.reset(count + 1)
+
+
+def test_an_observation_that_is_one_number_is_read_as_one(tmp_path):
+    bundle = random_bundle(SMALL)
+    tensors = bundle.tensors | {name: bundle.tensors[name][:1] for name in ("normaliser.mean", "normaliser.variance", "encoder.weights")}
+    one = dataclasses.replace(bundle, tensors=tensors, description=bundle.description | {"observation": [["observation", 1]]})
+    assert Policy(one).step(np.float32(0.3)).shape == (2,)
+
+
 @pytest.mark.parametrize("form", ["jax", "numpy"])
 def test_misuse_says_what_to_do(policy, bundle, form, tmp_path):
     (tmp_path / "p.costate").write_bytes(pack(bundle))

@@ -19,13 +19,15 @@ from costate._registry import nearest
 from costate.config import config_hash, to_json
 from costate.controllers import PolicyController, SquashedController
 from costate.deploy import numpy_runtime
+from costate.deploy.absent import inputs_without, without_groups
 from costate.deploy.bundle import Bundle, pack, read, to_tensors
 from costate.deploy.latency import step_microseconds
 from costate.deploy.numpy_runtime import FORMAT, VERSION
 from costate.deploy.parity import Parity, Step, check_parity
 from costate.deploy.policy import Policy
-from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step
-from costate.plain_data import encode
+from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step, trained_step
+from costate.envs.sensors import SensorConfig, absent_sensors
+from costate.plain_data import decode, encode
 from costate.run_directory import Run, open_run
 from costate.trained import load_controller
 
@@ -43,6 +45,10 @@ class Exported:
     parity: Parity
     microseconds: float
     """Median time of one step for batch 1."""
+    reads: str
+    """The groups of sensors that the policy reads."""
+    trained_with: str
+    """The sensors of its training."""
 
 
 def load_policy(source: Run | str | os.PathLike[str], step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
@@ -55,7 +61,19 @@ def load_policy(source: Run | str | os.PathLike[str], step: int | None = None, w
 
 
 def bundle_of(run: Run, step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
-    """A run's policy with all that is needed to use it elsewhere."""
+    """A run's policy with all that is needed to use it elsewhere; it does not read sensors that were hidden in training."""
+    return without_groups(trained_bundle(run, step, warn), hidden_groups(run))
+
+
+def hidden_groups(run: Run) -> tuple[str, ...]:
+    """Groups of sensors that the run's task shows, and its policy was trained without."""
+    layout = run.config.task_record.observation
+    absent = np.split(absent_sensors(run.config.sensors, layout), np.cumsum([size for _, size in layout])[:-1])
+    return tuple(name for (name, _), hidden in zip(layout, absent, strict=True) if hidden.any())
+
+
+def trained_bundle(run: Run, step: int | None, warn: Callable[[str], None]) -> Bundle:
+    """A run's policy as it was trained, with inputs for all sensors of its task."""
     checkpoint, controller = load_controller(run, step, warn)
     config = run.config
     if isinstance(controller, PolicyController):
@@ -104,6 +122,7 @@ def export(
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
     tell(0.0, "reading the policy")
     policy = load_policy(source, step)
+    _check_narrowed(policy, source, step)
     tell(0.3, f"making its {format} form")
     contents, runner = _form(policy, format)
     tell(0.5, "comparing both over 1,000 random steps")
@@ -115,7 +134,36 @@ def export(
     for path, content in files.items():
         write_atomically(path, content)
     tell(0.8, "timing steps")
-    return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))))
+    return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))), reads(policy), trained_with(policy))
+
+
+def reads(policy: Policy) -> str:
+    """The groups of sensors that a policy reads, with their sizes."""
+    return ", ".join(f"{name} ({size})" for name, size in policy.observation_layout)
+
+
+def trained_with(policy: Policy) -> str:
+    """The sensors of a policy's training: how they failed, which were hidden, and whether it is told what it sees."""
+    recorded = {name: value for name, value in policy.description["sensors"].items() if name != "absent"}
+    if "dropout" not in recorded:
+        return "sensors of training not recorded"
+    try:
+        failing = str(decode(SensorConfig, recorded, "sensors"))
+    except ConfigError:
+        # Of a later version, or of another program.
+        failing = json.dumps(recorded)
+    absent = ", ".join(f"{name} ({size})" for name, size in policy.absent_sensors)
+    told = {"none": "", "bit": "; told whether anything was seen", "bits": "; told of every sensor whether it was seen"}
+    return f"{failing}{f'; without {absent}, which it does not read' if absent else ''}{told[policy.description['mask_input']]}"
+
+
+def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: int | None) -> None:
+    """Compare a policy that does not read hidden sensors with that of training, which read them as 0; raises if they differ."""
+    if not policy.absent_sensors or (not isinstance(source, Run) and pathlib.Path(source).is_file()):
+        return
+    run = source if isinstance(source, Run) else open_run(pathlib.Path(source))
+    trained = trained_bundle(run, step, lambda _: None)
+    check_parity(policy, trained_step(trained, inputs_without(trained, hidden_groups(run))), "reduced (without hidden sensors)")
 
 
 def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
@@ -167,4 +215,6 @@ It observes, in this order:
 and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one {every}.
 Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
 to you.
+
+It was trained on {policy.provenance["task"]} for {policy.provenance["env_steps"]:,} steps. Sensors in training: {trained_with(policy)}.
 """

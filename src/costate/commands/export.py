@@ -40,10 +40,16 @@ def run(arguments: list[str]) -> int:
         keep_compiled_programs()
         with countdown() as tell:
             done = export(parsed.run, parsed.format, parsed.out, parsed.step, tell)
+        print(f"reads: {done.reads}")
+        print(f"trained with: {done.trained_with}")
         print(f"parity: {done.parity}")
         print(f"one step of one stream: {done.microseconds:.0f} µs (median)")
         print(f"written: {', '.join(map(str, done.files))}")
-        give(
-            {"format": 1, "form": parsed.format, "parity": dataclasses.asdict(done.parity), "microseconds": done.microseconds, "written": done.files}
-        )
+        result = {
+            "parity": dataclasses.asdict(done.parity),
+            "microseconds": done.microseconds,
+            "reads": done.reads,
+            "trained_with": done.trained_with,
+        }
+        give({"format": 1, "form": parsed.format, **result, "written": done.files})
     return 0

@@ -187,9 +187,9 @@ def check_description(description: Description, name: str) -> None:
     layout = description["observation"]
     require(isinstance(layout, list) and 0 < len(layout) <= LARGEST_SIZE, "observation", layout)
     for group in layout:
-        require(isinstance(group, list) and len(group) == 2 and isinstance(group[0], str) and _is_size(group[1]), "observation", group)
+        require(_is_group(group), "observation", group)
     require(len({group[0] for group in layout}) == len(layout), "observation, with a name twice,", layout)
-    require(sum(size for _, size in layout) <= LARGEST_SIZE, "observation", layout)
+    require(1 <= sum(size for _, size in layout) <= LARGEST_SIZE, "observation", layout)
     action = description["action"]
     require(isinstance(action, dict) and action.keys() == {"low", "high"}, "action", action)
     for bound in action.values():
@@ -200,6 +200,10 @@ def check_description(description: Description, name: str) -> None:
     require(clip is None or (_is_number(clip) and clip > 0), "observation_clip", clip)
     for part in ("sensors", "provenance"):
         require(isinstance(description[part], dict), part, description[part])
+    absent = description["sensors"].get("absent", [])
+    require(isinstance(absent, list), "the list of absent sensors", absent)
+    for group in absent:
+        require(_is_group(group), "an absent sensor", group)
     policy = description["policy"]
     require(isinstance(policy, dict) and policy.keys() == {"hidden_size", "feature_size", "ensemble", "core", "readout"}, "policy", policy)
     require(_is_size(policy["hidden_size"]) and _is_size(policy["ensemble"]), "policy", policy)
@@ -211,6 +215,11 @@ def check_description(description: Description, name: str) -> None:
         for value in settings.values():
             plain = value is None or isinstance(value, str) or (_is_number(value) and (not _is_int(value) or 0 <= value <= LARGEST_SIZE))
             require(plain, part, settings)
+
+
+def _is_group(value: Any) -> bool:
+    """A name with a size; an environment may have groups of no sensors."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and (_is_size(value[1]) or (_is_int(value[1]) and value[1] == 0))
 
 
 def _is_size(value: Any) -> bool:
@@ -727,10 +736,13 @@ class Inputs:
 
     def __init__(self, description: Description, state_size: int) -> None:
         self.layout, self.sizes, self.state_size = [(name, size) for name, size in description["observation"]], sizes_of(description), state_size
+        # Sensors that its task has and that were hidden in training.
+        self.absent = [(name, size) for name, size in description["sensors"].get("absent", [])]
 
     def observation(self, given: Any, seen: Any = None) -> tuple[np.ndarray, bool]:
         """Rows of all that the policy reads, and whether a single observation was given."""
         rows = self._gather(given) if isinstance(given, Mapping) else np.asarray(given)
+        rows = rows[None] if rows.ndim == 0 else rows
         if rows.dtype == object or not np.issubdtype(rows.dtype, np.number):
             raise MisuseError(f"The observation has numbers of the kind {rows.dtype}, but floating-point numbers are needed.")
         single = rows.ndim == 1
@@ -751,10 +763,17 @@ class Inputs:
     def describe(self) -> str:
         listed = ", ".join(f"{name} ({size})" for name, size in self.layout)
         beside = f" and {self.sizes.mask} for what was seen, or `seen=`" if self.sizes.mask else ""
-        return f"{self.sizes.sensors} numbers: {listed}{beside}"
+        without = ", ".join(f"{name} ({size})" for name, size in self.absent)
+        return f"{self.sizes.sensors} numbers: {listed}{beside}" + (f", and not {without}, which it was trained without" if without else "")
 
-    def _gather(self, given: Mapping[str, Any]) -> np.ndarray:
-        names = [name for name, _ in self.layout]
+    def _gather(self, nested: Mapping[str, Any]) -> np.ndarray:
+        names, given = [name for name, _ in self.layout], flattened(nested)
+        unread = [name for name, _ in self.absent if name in given]
+        if unread and set(names) <= set(given):
+            raise MisuseError(
+                f"The observation has {', '.join(unread)}, which this policy was trained without and does not read. Leave it out, and give "
+                f"{', '.join(names)} alone."
+            )
         if set(given) != set(names):
             raise MisuseError(f"The observation has {', '.join(map(str, given))}, but this policy reads {', '.join(names)}.")
         parts = []
@@ -766,6 +785,9 @@ class Inputs:
             if part.shape[-1] != size:
                 raise MisuseError(f"{name} has the shape {list(np.shape(given[name]))}, but this policy reads {size} numbers of it.")
             parts.append(part)
+        if {part.shape[:-1] for part in parts} == {(), (1,)}:
+            # A single number of a batch of one looks like one of no batch.
+            parts = [part if part.ndim == 2 else part[None] for part in parts]
         if len({part.shape[:-1] for part in parts}) > 1:
             raise MisuseError("The parts of the observation are of different numbers of streams.")
         return np.concatenate(parts, axis=-1)
@@ -808,6 +830,15 @@ class Inputs:
                 f"is_first is {first.dtype}{list(first.shape)}, but it should be a truth value for each of {batch} streams: does its episode start?"
             )
         return np.broadcast_to(first, (batch,))
+
+
+def flattened(nested: Mapping[Any, Any], outer: str = "") -> dict[str, Any]:
+    """Groups by their names; those of a dictionary within another have both names, as in training."""
+    groups: dict[str, Any] = {}
+    for key, part in nested.items():
+        name = f"{outer}/{key}" if outer else str(key)
+        groups |= flattened(part, name) if isinstance(part, Mapping) else {name: part}
+    return groups
 
 
 def changed_batch(before: int, now: int) -> MisuseError:

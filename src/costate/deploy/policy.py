@@ -60,6 +60,11 @@ class Policy:
         return tuple((name, size) for name, size in self._bundle.description["observation"])
 
     @property
+    def absent_sensors(self) -> tuple[tuple[str, int], ...]:
+        """Names and sizes of what its task shows, but was hidden in training; the policy does not read it."""
+        return tuple((name, size) for name, size in self._bundle.description["sensors"].get("absent", []))
+
+    @property
     def action_low(self) -> Float[np.ndarray, " A"]:
         return np.asarray(self._network.low, np.float32)
 

@@ -4,8 +4,9 @@ import jax.export
 import numpy as np
 
 from costate._errors import ExportError
+from costate._types import Bool
 from costate.deploy import numpy_runtime
-from costate.deploy.bundle import in_own_words, unpack
+from costate.deploy.bundle import Bundle, in_own_words, unpack
 from costate.deploy.parity import Step
 from costate.deploy.policy import Policy
 
@@ -13,6 +14,18 @@ from costate.deploy.policy import Policy
 def bundle_step(content: bytes) -> Step:
     """A bundle, loaded into JAX again."""
     return Policy(unpack(content)).predict
+
+
+def trained_step(trained: Bundle, read: Bool[np.ndarray, " I"]) -> Step:
+    """The policy as it was trained, with all sensors of its task, of which those that are not ``read`` show 0."""
+    policy = Policy(trained)
+
+    def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        whole = np.zeros((observation.shape[0], read.size), observation.dtype)
+        whole[:, read] = observation
+        return policy.predict(whole, state, is_first)
+
+    return step
 
 
 def numpy_step(content: bytes) -> Step:

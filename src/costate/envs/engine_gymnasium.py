@@ -125,7 +125,10 @@ def action_bounds(name: str, space: Space) -> tuple[Float[np.ndarray, " A"], Flo
 
 
 def observation_layout(name: str, space: Space) -> Layout:
-    """Names and sizes of what is observed; those of a Dict in its order, a Dict within it with both names. Raises for anything but vectors."""
+    """Names and sizes of what is observed, in the order of the space; an entry of a Dict within a Dict has both names. Raises unless all are vectors.
+
+    Gymnasium itself sorts the entries of a Dict that is made from a plain dictionary.
+    """
     layout = tuple((label, int(np.prod(box.shape))) for label, box in _boxes(name, space))
     if sum(size for _, size in layout) == 0:
         raise ConfigError(f"{name} has observations {space}, so that there is nothing to see.")
