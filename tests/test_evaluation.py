@@ -11,10 +11,14 @@ import pytest
 from costate._errors import CheckpointError, ConfigError
 from costate.controllers import PolicyController
 from costate.envs.analytic import AnalyticEnv
+from costate.envs.factory import make_env
 from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
 from costate.envs.sensors import SensorConfig
-from costate.evaluation import evaluate, find_evaluation, first_returns
+from costate.evaluation import evaluate, find_evaluation, first_returns, round_keys
 from costate.policy import PolicyConfig, build_policy
+from costate.presets import preset
+from costate.programs import fresh_state
+from costate.rollout import RolloutConfig, explore, iteration_keys
 from costate.running_stats import empty_stats
 from costate.training import train
 from costate.true_costates import discount_of, record_run
@@ -24,7 +28,6 @@ from costate.true_costates import discount_of, record_run
 def run(tmp_path_factory):
     from costate.config import RunConfig
     from costate.ppo_config import PPOConfig
-    from costate.rollout import RolloutConfig
 
     config = RunConfig(
         "CartpoleSwingup",
@@ -66,6 +69,34 @@ def test_dropout_defaults_to_that_of_training_and_seeds_differ(run):
     first, _ = evaluate(run, episodes=3)
     assert first.dropout == 0.5
     assert evaluate(run, episodes=3, seed=1)[0].returns != first.returns
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_no_round_of_an_evaluation_draws_the_blackouts_of_a_training_iteration(algorithm):
+    """With the same seed, as many environments and the authors' random keys, where an iteration uses its keys as an evaluation does."""
+    seed, environments, steps = 3, 4, 48
+    config = preset("nc-gru" if algorithm == "ppo" else "nc-sac-gru", "LQR")
+    rollout = RolloutConfig(environments=environments, rollout_length=steps, random_keys="shared")
+    config = dataclasses.replace(config, seed=seed, rollout=rollout, steps=100 * rollout.steps_per_iteration)
+    env = make_env("LQR", environments, [seed], SensorConfig(0.5))
+    key, trained = fresh_state(config).key, set()
+    for _ in range(3):
+        keys = iteration_keys(key)
+        trained.add(_bits(explore(env, rollout, keys.rollout).drawn))
+        key = keys.following
+    evaluated = set()
+    for key in round_keys(seed, 8):
+        _, key_steps = jax.random.split(key)
+        evaluated.add(_bits(jax.vmap(env.draw)(jax.random.split(key_steps, steps))))
+    env.close()
+    assert (len(trained), len(evaluated)) == (3, 8)
+    assert not trained & evaluated
+
+
+def _bits(drawn):
+    """All random numbers of a rollout, to be compared."""
+    leaves = [jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf for leaf in jax.tree.leaves(drawn)]
+    return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
 
 
 def test_an_older_checkpoint_can_be_chosen(run):

@@ -15,6 +15,7 @@ from costate._errors import RunDirectoryError
 from costate.cli import main
 from costate.config import RunConfig, config_hash
 from costate.envs.sensors import SensorConfig
+from costate.evaluation import DRAWS
 from costate.experiments import figures
 from costate.experiments.collection import RETURN, read_collection
 from costate.experiments.report import write_report
@@ -209,6 +210,19 @@ def test_evaluations_count_with_the_bursts_that_training_leaves_them(tmp_path):
         document = {"evaluation": record | {"faults": {} if burst is None else {"burst_length": burst}}}
         (tmp_path / config_hash(config) / "evaluations" / f"{dropout}.json").write_text(json.dumps(document))
     assert read_collection(tmp_path).dropouts == (0.0, 0.5, 0.875)
+
+
+def test_evaluations_with_the_random_numbers_of_two_versions_are_named(tmp_path):
+    """Those without a version are of the first; a run that has only such ones is like itself throughout."""
+    config = make_run(tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {0.5: [1.0], 0.75: [2.0]})
+    assert read_collection(tmp_path).incomplete == ()
+    file = tmp_path / config_hash(config) / "evaluations" / "0.5.json"
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({"evaluation": document["evaluation"] | {"draws": DRAWS}}))
+    collection = read_collection(tmp_path)
+    assert collection.dropouts == (0.5, 0.75)
+    ((_, said),) = collection.incomplete
+    assert "its evaluations at 0.75 blackout were made by an earlier version" in said
 
 
 def test_an_evaluation_at_no_probability_is_named_and_left_out(tmp_path):

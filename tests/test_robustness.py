@@ -10,7 +10,7 @@ from costate._errors import ConfigError
 from costate.cli import main
 from costate.config import RunConfig
 from costate.envs.sensors import SensorConfig
-from costate.evaluation import Evaluation
+from costate.evaluation import DRAWS, Evaluation, read_evaluation
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.robustness import Degradation, area_under, check_grid, is_evaluated, measure, table
@@ -63,10 +63,23 @@ def test_a_damaged_evaluation_is_made_again(runs):
 def test_an_evaluation_without_the_bursts_of_training_is_found_again(tmp_path):
     run = Run(tmp_path, RunConfig("LQR", sensors=SensorConfig(burst_length=5.0)))
     run.evaluations.mkdir()
-    record = json.dumps({"evaluation": {"task": "LQR", "dropout": 0.0, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}}})
-    (run.evaluations / "step_000000000000_dropout_0_episodes_2_seed_0.json").write_text(record)
+    record = {"task": "LQR", "dropout": 0.0, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}, "draws": DRAWS}
+    (run.evaluations / "step_000000000000_dropout_0_episodes_2_seed_0.json").write_text(json.dumps({"evaluation": record}))
     assert is_evaluated(run, 0.0, 2)
     assert not is_evaluated(run, 0.25, 2)
+
+
+def test_an_evaluation_with_the_random_numbers_of_an_earlier_version_is_read_but_not_reused(tmp_path):
+    """Its blackouts are others than those of new evaluations, with which it would stand in one curve."""
+    run = Run(tmp_path, RunConfig("LQR"))
+    run.evaluations.mkdir()
+    record = {"task": "LQR", "dropout": 0.5, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}}
+    file = run.evaluations / "step_000000000000_dropout_0.5_episodes_2_seed_0.json"
+    file.write_text(json.dumps({"evaluation": record}))
+    assert not is_evaluated(run, 0.5, 2)
+    old = read_evaluation(file)
+    assert old is not None
+    assert (old.returns, old.draws) == ((1.0, 2.0), 1)
 
 
 def test_the_table_shows_means_and_area(runs):

@@ -36,6 +36,11 @@ LARGEST_BATCH = 32
 LONGEST_NAME = 255 - len("..partial")
 # Added to the seed, so that evaluation never meets the episodes of training.
 SEED_OFFSET = 1_000_003
+# Folded into the seed's key, so that evaluation never meets the blackouts of training: training splits that key, and a split gives the same keys as
+# folding in small numbers.
+DOMAIN = 0x4556_414C
+# Version of the random numbers: evaluations of version 1, which do not say so, used keys that training uses too.
+DRAWS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Evaluation:
     returns: tuple[float, ...]
     faults: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What was wrong with the sensors beside blackouts of whole observations, by the names of the settings."""
+    draws: int = DRAWS
+    """Version of the random numbers. The same seed gives other blackouts in another version."""
 
     @property
     def mean(self) -> float:
@@ -154,7 +161,7 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
     program = jax.jit(player)
     try:
         parts = []
-        for number, key in enumerate(jax.random.split(jax.random.key(seed), rounds)):
+        for number, key in enumerate(round_keys(seed, rounds)):
             tell(number / rounds, f"{min(number * batch, episodes)} of {episodes} episodes")
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
@@ -164,6 +171,11 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
         env.close()
         forget_uncacheable()
     return np.concatenate(parts)[:episodes]
+
+
+def round_keys(seed: int, rounds: int) -> Key[Array, " R"]:
+    """Random keys of the rounds of an evaluation. Training derives none of them, whatever its seed."""
+    return jax.random.split(jax.random.fold_in(jax.random.key(seed), DOMAIN), rounds)
 
 
 def first_returns(
@@ -212,8 +224,13 @@ def _file(run: Run, env_steps: int, dropout: float, faults: dict[str, Any], epis
 
 
 def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 0) -> Evaluation | None:
-    """The evaluation of the newest checkpoint that was made with these settings; None if there is none, or none that can be read."""
-    return read_evaluation(_file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed))
+    """Return the evaluation of the newest checkpoint that was made with these settings and with the random numbers of this version.
+
+    None if there is none, or none that can be read. One with other random numbers is not reused: its blackouts are others than those of the
+    evaluations that it would be compared with.
+    """
+    found = read_evaluation(_file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed))
+    return found if found is not None and found.draws == DRAWS else None
 
 
 def read_evaluation(path: pathlib.Path) -> Evaluation | None:
@@ -225,6 +242,7 @@ def read_evaluation(path: pathlib.Path) -> Evaluation | None:
             return None
         # Older evaluations knew no other faults.
         faults = {name: tuple(value) if isinstance(value, list) else value for name, value in record.get("faults", {}).items()}
-        return Evaluation(record["task"], dropout, int(record["seed"]), int(record["env_steps"]), returns, faults)
+        draws = int(record.get("draws", 1))
+        return Evaluation(record["task"], dropout, int(record["seed"]), int(record["env_steps"]), returns, faults, draws)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

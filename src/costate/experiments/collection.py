@@ -13,7 +13,7 @@ from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, config_hash
 from costate.envs.tasks import PAPER_TASKS
-from costate.evaluation import Evaluation, read_evaluation, sensors_at
+from costate.evaluation import DRAWS, Evaluation, read_evaluation, sensors_at
 from costate.experiments.statistics import Curve
 from costate.experiments.sweep import MANIFEST
 from costate.experiments.work import read_failure
@@ -256,6 +256,12 @@ def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tu
             and (evaluation.dropout not in chosen or rank(evaluation) > rank(chosen[evaluation.dropout]))
         ):
             chosen[evaluation.dropout] = evaluation
+    older = [f"{dropout:.4g}" for dropout in sorted(chosen) if chosen[dropout].draws != DRAWS]
+    if 0 < len(older) < len(chosen):
+        problems.append(
+            f"its evaluations at {', '.join(older)} blackout were made by an earlier version of costate, which drew other blackouts than for the "
+            "others; evaluate again to compare like with like"
+        )
     return tuple(chosen[dropout] for dropout in sorted(chosen)), problems
 
 
