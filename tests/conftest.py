@@ -45,7 +45,7 @@ UNWATCHED = {
     for name in (
         "cli", "cli_polish", "completion", "faults", "signals", "run_lock", "sweep", "report", "show", "film", "view_browser", "exporting", "deploy",
         "tasks_against_dm_control", "task_contract", "wandb", "examples", "startup", "audit", "verification", "own_robot", "gymnasium", "ray",
-        "spec", "robustness", "statistics", "checkpoint", "alignment",
+        "spec", "robustness", "statistics", "checkpoint", "alignment", "pages", "absent_sensors",
     )
 }  # fmt: skip
 # The same examples everywhere and every time; those that are compiled for the first time may take as long as they like.

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from costate._lazy import lazy_module, public_modules
+
 if TYPE_CHECKING:
     from costate._errors import CostateError as CostateError
     from costate.config import RunConfig as RunConfig
@@ -35,9 +37,9 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'costate' has no attribute {name!r}")
+        return lazy_module(__name__, name)
     return getattr(importlib.import_module(f"costate.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES, *public_modules(__name__)})

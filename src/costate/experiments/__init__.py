@@ -1,1 +1,9 @@
 """From runs to evidence: sweeps, statistics, figures, reports."""
+
+from typing import Any
+
+from costate._lazy import lazy_module
+
+
+def __getattr__(name: str) -> Any:
+    return lazy_module(__name__, name)
