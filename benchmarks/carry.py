@@ -50,11 +50,13 @@ def contents(sweep: pathlib.Path) -> Iterator[pathlib.Path]:
         if not (run / KEPT[0]).is_file():
             continue
         yield from (run / name for name in KEPT if (run / name).is_file())
-        yield from sorted((run / "evaluations").glob("*.json"))
+        yield from sorted((run / "evaluations").glob("*.json*"))
         saved = folders(run / "checkpoints")
         if saved:
             finished = steps_of(saved[-1]) == open_run(run).config.final_steps
             yield from (path for path in sorted(saved[-1].iterdir()) if path.name == RECORD_FILE or not finished)
+            # The best policy so far; a better one takes its place.
+            yield from () if finished else sorted(path for path in (run / "best").rglob("*") if path.is_file())
             # What soft actor-critic remembers lies beside its checkpoints.
             yield from () if finished else sorted(path for path in (run / "checkpoints" / "replay").rglob("*") if path.is_file())
 

@@ -30,7 +30,8 @@ from costate.envs.engine_dm_control import load_dm_control, observation_vector
 from costate.envs.engine_playground import Simulation, Simulator, load_simulator, rearrangement
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.evaluation import SEED_OFFSET, first_returns
+from costate.episodes import first_episodes
+from costate.evaluation import SEED_OFFSET
 from costate.run_directory import open_run
 from costate.startup import keep_compiled_programs
 from costate.trained import load_controller
@@ -216,7 +217,7 @@ class Played(NamedTuple):
 def played(env: AbstractEnv, controller: AbstractController, seed: int) -> Played:
     key_reset, key_steps = jax.random.split(jax.random.key(seed))
     state, timestep = env.reset(key_reset)
-    returns = jax.jit(lambda *arguments: first_returns(env, *arguments))(controller, state, timestep, key_steps)
+    returns = jax.jit(lambda *arguments: first_episodes(env, *arguments).returns)(controller, state, timestep, key_steps)
     return Played(np.asarray(returns), np.asarray(timestep.complete))
 
 

@@ -14,7 +14,8 @@ from costate.envs.analytic import AnalyticEnv
 from costate.envs.factory import make_env
 from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
 from costate.envs.sensors import SensorConfig
-from costate.evaluation import evaluate, find_evaluation, first_returns, round_keys
+from costate.episodes import first_episodes
+from costate.evaluation import evaluate, find_evaluation, round_keys
 from costate.policy import PolicyConfig, build_policy
 from costate.presets import preset
 from costate.programs import fresh_state
@@ -132,7 +133,7 @@ def test_only_the_first_episode_counts(world, expected):
     env.episode_steps = 11  # longer than an episode: later ones must not be added
     policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_returns(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
+    returns = first_episodes(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)).returns
     np.testing.assert_array_equal(returns, np.full(3, expected))
 
 
@@ -143,6 +144,6 @@ def test_actions_are_the_mean():
         policy, readout=dataclasses.replace(policy.readout, weights=jnp.zeros((4, 1)), bias=jnp.full(1, 0.25), log_std=jnp.full(1, 3.0))
     )
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_returns(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2))
+    returns = first_episodes(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)).returns
     cue = np.asarray(timestep.observation)[:, 0]
     np.testing.assert_allclose(returns, -np.square(0.25 - 0.5 * cue), rtol=1e-6)

@@ -34,6 +34,8 @@ class RunConfig:
     """Environment steps; None for the task's budget in the paper, or a million where learning is off-policy."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
+    evaluate_every: int | None = None
+    """Environment steps between two evaluations without exploration noise; None for about 2 % of the time, 0 for none."""
     policy: PolicyConfig = PolicyConfig()
     sensors: SensorConfig = SensorConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -52,6 +54,10 @@ class RunConfig:
         check_seed(self.seed)
         if self.checkpoint_every < 1:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
+        if self.evaluate_every is not None and self.evaluate_every < 0:
+            raise ConfigError(
+                f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or 0 for no evaluation during training."
+            )
         if self.total_steps < self.rollout.steps_per_iteration:
             raise ConfigError(
                 f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "

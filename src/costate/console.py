@@ -120,8 +120,10 @@ def can_redraw(stream: TextIO | io.TextIOBase) -> bool:
 
 
 def _columns(row: Row) -> tuple[tuple[str, str, str], ...]:
+    evaluated = (("eval/episode_reward", "evaluated", "9.1f"),) if "eval/episode_reward" in row else ()
     return (
         ("training/episode_reward", "return", "8.1f"),
+        *evaluated,
         ("losses/costate", "co-state", "9.3f"),
         *(OFF_POLICY if "training/updates" in row else ON_POLICY),
     )
@@ -142,7 +144,8 @@ def live_status(progression: Progression) -> str:
     row = progression.row
     # Short enough for a terminal of 80 columns.
     steps = f"{row['env_steps'] / 1e6:.1f}/{progression.total_steps / 1e6:.1f}M"
-    numbers = f"return {_number(row, 'training/episode_reward', '.0f')} co-state {_number(row, 'losses/costate', '.2f')}"
+    evaluated = f" (evaluated {_number(row, 'eval/episode_reward', '.0f')})" if "eval/episode_reward" in row else ""
+    numbers = f"return {_number(row, 'training/episode_reward', '.0f')}{evaluated} co-state {_number(row, 'losses/costate', '.2f')}"
     return f"{steps} {numbers} {row['training/sps']:,.0f} steps/s {duration(progression.seconds_left)} left"
 
 

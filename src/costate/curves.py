@@ -10,6 +10,7 @@ from costate.pictures import as_png, from_zero, plain
 from costate.run_directory import Run
 
 RETURN_COLOUR = "#4477aa"
+EVALUATED_COLOUR = "#ee6677"
 COSTATE_COLOUR = "#228833"
 
 
@@ -24,6 +25,10 @@ def draw_learning_curve(run: Run, title: str) -> None:
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     _curve(left, rows, "training/episode_reward", RETURN_COLOUR)
+    evaluated = [(row["env_steps"] / 1e6, row["eval/episode_reward"]) for row in rows if "eval/episode_reward" in row]
+    if evaluated:
+        left.plot(*zip(*evaluated, strict=True), "o", color=EVALUATED_COLOUR, markersize=4, label="without exploration noise")
+        left.legend(frameon=False)
     left.set(ylabel="episode return", title="return under training blackouts")
     from_zero(left)
     _curve(right, rows, "losses/costate", COSTATE_COLOUR)

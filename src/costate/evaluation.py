@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from costate._errors import ConfigError
@@ -21,14 +20,14 @@ from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, check_seed
 from costate.controllers import AbstractController
-from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
 from costate.envs.factory import make_env
 from costate.envs.sensors import LENGTHS, MANNERS, SensorConfig, check_sensors, lengthened, without_idle
 from costate.envs.tasks import TASKS
+from costate.episodes import first_episodes
 from costate.programs import program_name
 from costate.run_directory import Run, open_run
 from costate.startup import forget_uncacheable, prepare_jax
-from costate.trained import load_controller
+from costate.trained import Point, load_controller
 
 # Pools larger than this take longer to build than they save in stepping.
 LARGEST_BATCH = 32
@@ -100,11 +99,13 @@ def evaluate(
     sensors: SensorConfig | None = None,
     episodes: int = 100,
     seed: int = 0,
-    step: int | None = None,
+    step: Point = None,
     warn: Callable[[str], None] = warnings.warn,
     tell: Tell = nobody,
 ) -> tuple[Evaluation, pathlib.Path]:
-    """Play ``episodes`` episodes with a run's newest checkpoint (or the one at ``step``); returns the result and the file it was written to.
+    """Play ``episodes`` episodes with a run's newest checkpoint; return the result and the file it was written to.
+
+    ``step`` names another checkpoint or milestone, or "best" for the best policy of those evaluated during training.
 
     ``sensors`` default to those that the run was trained with, and ``dropout`` to theirs. Bursts and held values that are as in training are left out
     where nothing goes dark, and bursts are longer, with a warning, where they are too short for the probability.
@@ -155,7 +156,7 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
     env = make_env(task, batch, [seed + SEED_OFFSET], sensors)
-    player = functools.partial(first_returns, env)
+    player = functools.partial(first_episodes, env)
     # Named, because most contain the address of the simulator and must not be kept for other processes.
     player.__name__ = program_name(env)  # type: ignore[attr-defined]
     program = jax.jit(player)
@@ -165,7 +166,7 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
             tell(number / rounds, f"{min(number * batch, episodes)} of {episodes} episodes")
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
-            parts.append(np.asarray(program(controller, env_state, timestep, key_steps)))
+            parts.append(np.asarray(program(controller, env_state, timestep, key_steps).returns))
             env.check()
     finally:
         env.close()
@@ -176,23 +177,6 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
 def round_keys(seed: int, rounds: int) -> Key[Array, " R"]:
     """Random keys of the rounds of an evaluation. Training derives none of them, whatever its seed."""
     return jax.random.split(jax.random.fold_in(jax.random.key(seed), DOMAIN), rounds)
-
-
-def first_returns(
-    env: AbstractEnv, controller: AbstractController, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]
-) -> Float[Array, " B"]:
-    """Return of the first episode of every environment; later ones would favour short episodes and are not counted."""
-
-    def advance(carry: tuple[Any, ...], drawn: Drawn) -> tuple[tuple[Any, ...], None]:
-        env_state, now, memory, running, total = carry
-        control, memory = controller.decide(env, now, memory)
-        env_state, after = env.advance(env_state, control, drawn)
-        total = total + jnp.where(running, after.reward, 0.0)
-        return (env_state, after, memory, running & ~after.is_last, total), None
-
-    start = (env_state, timestep, controller.empty_memory(env), jnp.ones(env.batch_size, bool), jnp.zeros(env.batch_size))
-    (_, _, _, _, total), _ = jax.lax.scan(advance, start, jax.vmap(env.draw)(jax.random.split(key, env.episode_steps)))
-    return total
 
 
 def to_json(result: Evaluation) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo
 from costate.envs.sensors import SensorConfig, absent_sensors
 from costate.plain_data import decode, encode
 from costate.run_directory import Run, open_run
-from costate.trained import load_controller
+from costate.trained import Point, load_controller
 
 FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
@@ -51,7 +51,7 @@ class Exported:
     """The sensors of its training."""
 
 
-def load_policy(source: Run | str | os.PathLike[str], step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
+def load_policy(source: Run | str | os.PathLike[str], step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
     """The policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
     if not isinstance(source, Run) and pathlib.Path(source).is_file():
         if step is not None:
@@ -60,7 +60,7 @@ def load_policy(source: Run | str | os.PathLike[str], step: int | None = None, w
     return Policy(bundle_of(source if isinstance(source, Run) else open_run(pathlib.Path(source)), step, warn))
 
 
-def bundle_of(run: Run, step: int | None = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
+def bundle_of(run: Run, step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
     """A run's policy with all that is needed to use it elsewhere; it does not read sensors that were hidden in training."""
     return without_groups(trained_bundle(run, step, warn), hidden_groups(run))
 
@@ -72,7 +72,7 @@ def hidden_groups(run: Run) -> tuple[str, ...]:
     return tuple(name for (name, _), hidden in zip(layout, absent, strict=True) if hidden.any())
 
 
-def trained_bundle(run: Run, step: int | None, warn: Callable[[str], None]) -> Bundle:
+def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle:
     """A run's policy as it was trained, with inputs for all sensors of its task."""
     checkpoint, controller = load_controller(run, step, warn)
     config = run.config
@@ -114,9 +114,7 @@ def _normaliser(controller: PolicyController | SquashedController) -> dict[str, 
     return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
 
 
-def export(
-    source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: int | None = None, tell: Tell = nobody
-) -> Exported:
+def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: Point = None, tell: Tell = nobody) -> Exported:
     """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
@@ -157,7 +155,7 @@ def trained_with(policy: Policy) -> str:
     return f"{failing}{f'; without {absent}, which it does not read' if absent else ''}{told[policy.description['mask_input']]}"
 
 
-def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: int | None) -> None:
+def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: Point) -> None:
     """Compare a policy that does not read hidden sensors with that of training, which read them as 0; raises if they differ."""
     if not policy.absent_sensors or (not isinstance(source, Run) and pathlib.Path(source).is_file()):
         return

@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import jax
 import numpy as np
 
 from costate._errors import CheckpointError, StorageError
 from costate._files import remove
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
-from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone
+from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone, steps_of
 from costate.config import RunConfig, to_json
 from costate.cores import CORES
 from costate.programs import join_seeds, split_seeds, state_template
@@ -72,9 +73,7 @@ def save_group(
         if seeds is not None and run.config.seed not in seeds:
             continue
         checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns)
-        if not (run.path / CONFIG_FILE).is_file():
-            # Writing would make a new folder that looks like a run and is none.
-            raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
+        _check_exists(run)
         try:
             if is_milestone(old.iteration, iteration, run.config.iterations):
                 # First: one that is too new is removed when the run goes on, but one that is missing would stay so.
@@ -86,6 +85,25 @@ def save_group(
     if failures:
         raise failures[0]
     return saved
+
+
+def save_best(group: Group, index: int, iteration: int, restarts: np.ndarray, states: State, slowdowns: int) -> None:
+    """Keep one run's policy as its best so far, instead of the one that was."""
+    run, config = group.runs[index], group.config
+    _check_exists(run)
+    env_steps = iteration * config.rollout.steps_per_iteration
+    own = tuple(map(int, np.split(restarts, len(group.runs))[index]))
+    insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(algorithm_for(config).insight)(states))
+    save_milestone(run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight)
+    for folder in folders(run.best):
+        if steps_of(folder) != env_steps:
+            remove(folder)
+
+
+def _check_exists(run: Run) -> None:
+    if not (run.path / CONFIG_FILE).is_file():
+        # Writing would make a new folder that looks like a run and is none.
+        raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
 
 
 def is_milestone(before: int, iteration: int, iterations: int) -> bool:

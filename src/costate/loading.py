@@ -10,10 +10,14 @@ from costate.deploy.policy import Policy
 
 if TYPE_CHECKING:
     from costate.run_directory import Run
+    from costate.trained import Point
 
 
-def load(source: "Run | str | os.PathLike[str]", step: int | None = None) -> Policy:
-    """The policy of a run's newest checkpoint (or of the one at ``step``), or of a bundle file, which needs neither the run nor an engine."""
+def load(source: "Run | str | os.PathLike[str]", step: "Point" = None) -> Policy:
+    """Load the policy of a run's newest checkpoint, or of a bundle file, which needs neither the run nor an engine.
+
+    ``step`` names another checkpoint or milestone of a run, or "best" for the best policy of those evaluated during training.
+    """
     if isinstance(source, str | os.PathLike) and step is None and not pathlib.Path(source).is_dir():
         if not pathlib.Path(source).exists():
             raise BundleError(

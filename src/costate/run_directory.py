@@ -39,6 +39,11 @@ class Run:
         return self.path / "milestones"
 
     @property
+    def best(self) -> pathlib.Path:
+        """The policy that did best where it was evaluated during training, in the form of a milestone."""
+        return self.path / "best"
+
+    @property
     def metrics(self) -> pathlib.Path:
         return self.path / "metrics.jsonl"
 

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 
@@ -10,9 +11,18 @@ from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint, folders, load, load_latest, steps_of
 from costate.controllers import AbstractController
+from costate.evaluation_log import best_step
 from costate.insight import AbstractInsight
 from costate.programs import state_template
 from costate.run_directory import Run
+
+Point = int | Literal["best"] | None
+"""Where in training a policy is from: environment steps, the best of those evaluated in training, or None for the newest."""
+
+
+def resolve(run: Run, step: Point) -> int | None:
+    """Replace "best" by its environment steps."""
+    return best_step(run) if step == "best" else step
 
 
 def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
@@ -25,26 +35,27 @@ def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple
     return checkpoint, state
 
 
-def load_controller(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
-    """What acts in a run's newest checkpoint, or in the checkpoint or milestone at ``step``."""
+def load_controller(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
+    """Load what acts in a run's newest checkpoint, in the checkpoint or milestone at ``step``, or in its best policy."""
     checkpoint, insight = load_insight(run, step, warn)
     return checkpoint, insight.controller
 
 
-def load_insight(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractInsight]:
-    """That with its critic."""
+def load_insight(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractInsight]:
+    """Load the controller and the critic saved at ``step``."""
     algorithm = algorithm_for(run.config)
+    step = resolve(run, step)
     if step is None or step in map(steps_of, folders(run.checkpoints)):
         checkpoint, state = load_state(run, step, warn)
         return checkpoint, algorithm.insight(state)
-    folder = _folder(run, [*folders(run.milestones), *folders(run.checkpoints)], step)
+    folder = _folder(run, [*folders(run.best), *folders(run.milestones), *folders(run.checkpoints)], step)
     checkpoint, insight, _ = load(folder, run.config, jax.eval_shape(algorithm.insight, _state_template(run)))
     return checkpoint, insight
 
 
 def shown_steps(run: Run) -> tuple[int, ...]:
     """Environment steps at which a policy can be loaded, from the first milestone to the newest checkpoint."""
-    return tuple(sorted({steps_of(folder) for place in (run.milestones, run.checkpoints) for folder in folders(place)}))
+    return tuple(sorted({steps_of(folder) for place in (run.best, run.milestones, run.checkpoints) for folder in folders(place)}))
 
 
 def _state_template(run: Run) -> State:

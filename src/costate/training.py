@@ -29,6 +29,7 @@ from costate.interrupts import StopRequest, stop_requests
 from costate.iteration import AbstractIteration
 from costate.machine import available_memory, describe_machine, machine_changes
 from costate.metrics_log import AbstractLog, MetricsLog, Row
+from costate.periodic_evaluation import RETURN, PeriodicEvaluator, interval
 from costate.programs import fresh_states, learner_layout
 from costate.run_directory import Run, check_free, create_run, held, open_run
 from costate.sharding import Layout
@@ -231,8 +232,9 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
             reporter.say("bringing the environments back to where they were …")
             env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
+        evaluator = stack.enter_context(contextlib.closing(PeriodicEvaluator(group, start.iteration)))
         try:
-            finished = _iterate(group, env, logs, Position(start.iteration, restarts, states, None, starts), reporter, stop)
+            finished = _iterate(group, env, logs, evaluator, Position(start.iteration, restarts, states, None, starts), reporter, stop)
         except (DivergedError, SimulationError) as error:
             # What led there is to be looked at.
             with contextlib.suppress(StorageError):
@@ -255,6 +257,7 @@ def _iterate(
     group: Group,
     env: AbstractEnv,
     logs: Sequence[Sequence[AbstractLog]],
+    evaluator: PeriodicEvaluator,
     position: Position,
     reporter: AbstractReporter,
     stop: StopRequest,
@@ -270,7 +273,8 @@ def _iterate(
     began = time.perf_counter() - _elapsed(group.runs[0])
     recent = collections.deque[float](maxlen=RECENT)
     drawn = time.perf_counter()
-    shown: Row = {}
+    # A column that has no number yet, where there will be one.
+    shown: Row = {} if interval(config) is None else {RETURN: math.nan}
     while position.iteration < config.iterations:
         between_cycles = position.iteration % config.cycle == 0
         if between_cycles and stop.asked:
@@ -288,6 +292,8 @@ def _iterate(
         before = position
         position, rows = advance(group, compiled, position)
         _stop_if_diverged(group, before, rows)
+        if evaluator.is_due(position.iteration):
+            rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
         rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
             for log in each:

@@ -83,6 +83,11 @@ class AbstractAlgorithm(abc.ABC):
     def updates_per_iteration(self) -> int:
         """Gradient steps between two rollouts."""
 
+    @property
+    @abc.abstractmethod
+    def cost_of_a_step(self) -> float:
+        """Time of training on an environment step, roughly, in times of acting in one."""
+
     @abc.abstractmethod
     def fresh(self, seed: UInt[Array, ""]) -> State:
         """Training before its first iteration."""

@@ -46,6 +46,11 @@ class OffPolicy(AbstractAlgorithm):
     def updates_per_iteration(self) -> int:
         return self.config.rollout.steps_per_iteration // self.config.sac.steps_per_update
 
+    @property
+    def cost_of_a_step(self) -> float:
+        # An update takes about as long as 48 steps of a walker.
+        return 1.0 + 48.0 / self.config.sac.steps_per_update
+
     def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
         return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), config.observation_size, task.action_size)

@@ -43,6 +43,11 @@ class OnPolicy(AbstractAlgorithm):
     def updates_per_iteration(self) -> int:
         return self.config.ppo.epochs * self.config.ppo.minibatches
 
+    @property
+    def cost_of_a_step(self) -> float:
+        # Learning adds a fifth where physics is slow, and doubles it or more where it is fast.
+        return 1.0
+
     def fresh(self, seed: UInt[Array, ""]) -> TrainState:
         key_policy, key_training = jax.random.split(jax.random.key(seed))
         observation_size, action_size = self.config.observation_size, self.config.task_record.action_size

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -28,8 +28,8 @@ class EvaluateArguments:
     """Episodes to play."""
     seed: int = 0
     """Seed of episodes and sensor faults."""
-    step: int | None = None
-    """Training step of the checkpoint; None for the newest."""
+    step: int | Literal["best"] | None = None
+    """Training step of the checkpoint, or `best` for the best policy of those evaluated in training; None for the newest."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -24,8 +24,8 @@ class ExportArguments:
     """bundle for `costate.load`; numpy for a controller without JAX; onnx; stablehlo."""
     out: pathlib.Path | None = None
     """File to write, or with numpy the folder; None for RUN/export/…."""
-    step: int | None = None
-    """Training step of the checkpoint; None for the newest."""
+    step: int | Literal["best"] | None = None
+    """Training step of the checkpoint, or `best` for the best policy of those evaluated in training; None for the newest."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 

@@ -73,6 +73,8 @@ class CommonArguments:
     """Port of --live, or the first free one after it."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
+    evaluate_every: int | None = None
+    """Environment steps between two evaluations without exploration noise; None for about 2 % of the time, 0 for none."""
     diverged: Literal["stop", "slow-down"] = "stop"
     """When a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
@@ -102,6 +104,7 @@ class OffPolicyArguments(CommonArguments):
 
 def run(arguments: list[str]) -> int:
     """Train a recurrent policy, or continue a run."""
+    from costate.closing_words import closing_words
     from costate.console import reporter_for_stdout
     from costate.training import resume_together, train_together
 
@@ -126,6 +129,9 @@ def run(arguments: list[str]) -> int:
     if not all(outcome.finished for outcome in outcomes):
         print(f"stopped and saved; continue with: costate train --resume {where}")
         return INTERRUPTED
+    for outcome in outcomes:
+        for line in closing_words(outcome.run, f"seed {outcome.run.config.seed}: " if len(outcomes) > 1 else ""):
+            print(line)
     run = outcomes[0].run
     folders = ", ".join(outcome.run.path.name for outcome in outcomes)
     what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
@@ -196,6 +202,7 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         seed=config.seed,
         steps=config.steps,
         checkpoint_every=config.checkpoint_every,
+        evaluate_every=config.evaluate_every,
         diverged=config.diverged,
         sensors=config.sensors,
         policy=config.policy,
@@ -213,6 +220,7 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
         seed=arguments.seed,
         steps=arguments.steps,
         checkpoint_every=arguments.checkpoint_every,
+        evaluate_every=arguments.evaluate_every,
         diverged=arguments.diverged,
         policy=arguments.policy,
         sensors=arguments.sensors,

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -27,8 +27,8 @@ class Video:
     """File to write, .mp4 or .gif; RUN/videos/… if not given."""
     grid: bool = False
     """Compare policies of one run from the start of training to its end."""
-    at: tuple[int, ...] = ()
-    """Training steps of the policies to compare, if not those that --grid would choose."""
+    at: tuple[int | Literal["best"], ...] = ()
+    """Training steps of the policies to compare, if not those that --grid would choose; `best` for the best one."""
     film: Annotated[FilmConfig, tyro.conf.arg(name="")] = FilmConfig()
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""

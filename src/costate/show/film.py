@@ -5,6 +5,7 @@ import io
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,6 +15,7 @@ from costate._files import explained_errors, replace_atomically
 from costate._progress import Tell, nobody
 from costate._types import UInt8
 from costate.checkpoint import folders, steps_of
+from costate.evaluation_log import best_step
 from costate.group import variant
 from costate.run_directory import Run
 from costate.show.performance import Performance
@@ -46,17 +48,18 @@ class Tile:
     title: str
 
 
-def tiles_of(runs: Sequence[Run], steps: Sequence[int], grid: bool) -> list[Tile]:
+def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid: bool) -> list[Tile]:
     """The policies to film: the newest of every run, or several of one."""
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to film. Train it, or wait for its first one.")
-    if steps and len(runs) > 1:
+    if points and len(runs) > 1:
         raise ConfigError(f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run.")
     if len(runs) > 1:
         return [Tile(run, shown_steps(run)[-1], f"{variant(run.config)}, seed {run.config.seed}") for run in runs]
     run = runs[0]
     available = shown_steps(run)
+    steps = [best_step(run) if point == "best" else point for point in points]
     missing = [step for step in steps if step not in available]
     if missing:
         raise CheckpointError(f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}.")

@@ -36,7 +36,7 @@ Command = Callable[[], None]
 class Page:
     """Everything that a browser shows of a performance."""
 
-    def __init__(self, performance: Performance, host: str, port: int, step: int | None = None) -> None:
+    def __init__(self, performance: Performance, host: str, port: int, newest: bool = True) -> None:
         titles = [player.title for player in performance.players]
         self.performance = performance
         self.server = start_server(host, port, f"costate: {performance.players[0].run.config.task}")
@@ -45,9 +45,9 @@ class Page:
         self.speed = 1.0
         self.follow = True
         self.steps_asked = 0
-        self.newest = [step is None for _ in titles]
+        self.newest = [newest for _ in titles]
         """Which robots take every new checkpoint as it comes."""
-        self._start = NEWEST if step is None else f"{step:,}"
+        self._starts = [NEWEST if newest else f"{player.env_steps:,}" for player in performance.players]
         self._trouble = ""
         self._off_until = 0.0
         self._off_held = False
@@ -193,7 +193,7 @@ class Page:
     def _add_picker(self, gui: viser.GuiApi, which: int, title: str) -> Any:
         run = self.performance.players[which].run
         label = "Policy after" if len(self._titles) == 1 else title
-        picker = gui.add_dropdown(label, _choices(run), initial_value=self._start, hint="Training steps at which the policy was kept")
+        picker = gui.add_dropdown(label, _choices(run), initial_value=self._starts[which], hint="Training steps at which the policy was kept")
 
         def choose() -> None:
             value = str(picker.value)

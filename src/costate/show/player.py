@@ -12,7 +12,7 @@ from costate.controllers import Carry
 from costate.envs.base import Layout, TimeStep
 from costate.run_directory import Run
 from costate.show.sensors import SwitchedSensors
-from costate.trained import load_insight
+from costate.trained import Point, load_insight
 
 
 class Moment(NamedTuple):
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 class Player:
     """A run's policy in its robot."""
 
-    def __init__(self, run: Run, step: int | None, warn: Callable[[str], None], title: str = "") -> None:
+    def __init__(self, run: Run, step: Point, warn: Callable[[str], None], title: str = "") -> None:
         task = run.config.task_record
         self.run = run
         self.title = title
@@ -53,7 +53,7 @@ class Player:
         self._seed, self._step, self._total, self._memory = 0, 0, 0.0, eqx.combine(self._weights, self._rest).empty_memory(actuators)
         self.start(0)
 
-    def load(self, step: int | None) -> None:
+    def load(self, step: Point) -> None:
         """Take the policy of a run's newest checkpoint, or of the one at ``step``; what it remembers goes on with the other weights."""
         checkpoint, insight = load_insight(self.run, step, self._warn)
         # The weights are an argument of the compiled step, so that another policy of the run needs no other program.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -44,8 +44,8 @@ class ViewConfig:
     """How to look."""
 
     episode: Annotated[EpisodeConfig, tyro.conf.arg(name="")] = EpisodeConfig()
-    step: int | None = None
-    """Training steps of the policy to start with; the newest if not given."""
+    step: int | Literal["best"] | None = None
+    """Training steps of the policy to start with, or `best`; None for the newest."""
     host: str = "127.0.0.1"
     """Address to serve on. Only this machine can look unless it is another; everybody who can reach that address can then look."""
     port: int = PORT

@@ -36,7 +36,7 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
     performance = open_performance(runs, config, lambda warning: say(f"warning: {warning}"))
     page = None
     try:
-        page = Page(performance, config.host, config.port, config.step)
+        page = Page(performance, config.host, config.port, newest=config.step is None)
         if page.port != config.port and config.port:
             say(f"port {config.port} is in use; this is on {page.port}")
         say(f"look at http://{config.host}:{page.port}")
