@@ -265,7 +265,7 @@ def test_help_of_train_shows_every_core_and_the_flags_of_the_readme(capsys):
 
 def test_help_of_train_shows_the_settings_of_the_learner_that_was_asked_for(capsys):
     with pytest.raises(SystemExit, match="0"):
-        main(["train", "--algorithm", "sac", "--help"])
+        main(["train", "--algorithm", "sac", "--help-all"])
     output = capsys.readouterr().out
     assert all(word in output for word in ("--replay.capacity", "--replay.burn-in", "--target-entropy", "--costate-memory", "--costate-coef"))
     assert "--clip-epsilon" not in output

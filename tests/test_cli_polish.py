@@ -1,6 +1,7 @@
 """The command line as one piece: its front page, its errors, what scripts get from it, and colours."""
 
 import contextlib
+import importlib.metadata
 import io
 import json
 import math
@@ -21,7 +22,6 @@ from costate.commands.completion import grammar
 from costate.console import LiveReporter, Progression, can_redraw
 from costate.countdown import INTERVAL, LiveCountdown, PlainCountdown
 from costate.documents import as_json, document_on_stdout
-from costate.help_text import read_settings
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])m")
 
@@ -46,6 +46,13 @@ def test_costate_alone_is_ten_lines_with_examples_that_exist(known, capsys):
             assert any(line.strip().startswith(example) for line in lines)
             flags = {word for word in example.split() if word.startswith("--")}
             assert flags <= {flag.name for flag in known[command].flags}
+
+
+def test_python_m_costate_is_the_command():
+    shown = subprocess.run([sys.executable, "-m", "costate", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"costate {importlib.metadata.version('costate')}\n"
+    refused = subprocess.run([sys.executable, "-m", "costate", "tran"], capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stderr[:41]) == (1, "error: Unknown command 'tran'. Did you me")
 
 
 def test_help_tells_what_works_everywhere(capsys):
@@ -116,7 +123,7 @@ def test_a_command_line_that_cannot_be_read_is_one_paragraph_and_exit_code_2(arg
     assert captured.out == ""
     assert captured.err.startswith(f"error: {message}")
     assert captured.err.count("\n") == 1
-    assert f"`costate {arguments[0]} --help`" in captured.err
+    assert f"`costate {arguments[0]} --help-all`" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -308,31 +315,6 @@ def test_help_on_a_terminal_has_no_escape_sequences_where_colours_are_not_wanted
 
 def test_every_command_is_completed_and_no_other(known):
     assert set(known) == set(COMMANDS)
-
-
-def test_a_help_text_is_read_as_it_is_drawn():
-    settings = read_settings(
-        "usage: program [-h]\n\nWords.\n\n"
-        "╭─ positional arguments ────╮\n"
-        "│ RUN…       Folders of runs. (default: ) │\n"
-        "╰───────────────────────────╯\n"
-        "│ -h, --help      show this  │\n"
-        "│ --dropouts [FLOAT [FLOAT ...]]                 │\n"
-        "│                 Blackout probabilities.        │\n"
-        "│ --dark {zero,hold}  What is read. │\n"
-        "│ --out {None}|PATH  Folder. │\n"
-        "│ --overwrite, --no-overwrite        │\n"
-        "│              Delete it.        │\n"
-    )
-    assert [(setting.names, setting.value, setting.choices) for setting in settings] == [
-        ((), "RUN…", ()),
-        (("-h", "--help"), "", ()),
-        (("--dropouts",), "[FLOAT [FLOAT ...]]", ()),
-        (("--dark",), "{zero,hold}", ("zero", "hold")),
-        (("--out",), "{None}|PATH", ()),
-        (("--overwrite", "--no-overwrite"), "", ()),
-    ]
-    assert [setting.description for setting in settings[2:4]] == ["Blackout probabilities.", "What is read."]
 
 
 def test_config_errors_stay_errors_of_a_value():

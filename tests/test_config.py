@@ -162,7 +162,7 @@ def test_impossible_runs_are_refused(settings, message):
     [
         (lambda d: d.pop("task"), "lacks the field 'task'"),
         (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
-        (lambda d: d["ppo"].update(epochs="four"), "config.ppo.epochs is 'four', but it should be int"),
+        (lambda d: d["ppo"].update(epochs="four"), "config.ppo.epochs is 'four', but it should be a whole number"),
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
         (lambda d: d["ppo"].update(costate_hidden="now"), "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'"),
         (lambda d: d.update(policy=3), "config.policy should be an object"),

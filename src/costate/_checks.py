@@ -16,3 +16,8 @@ def require_finite(config: Any) -> None:
         value = getattr(config, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{field.name} is {value}, but it must be a finite number.")
+
+
+def whole(value: Any) -> Any:
+    """A float without a fraction as the whole number that it is, as 1e6 is meant; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

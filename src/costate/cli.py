@@ -139,7 +139,7 @@ def _dispatch(arguments: list[str]) -> int:
     load_task_files()
     command = importlib.import_module(f"costate.commands.{arguments[0]}")
     run: Callable[[list[str]], int] = command.run
-    with explained_usage(arguments[0], run, getattr(command, "BESIDE", ([],))):
+    with explained_usage(arguments[0], command):
         return run(rest)
 
 

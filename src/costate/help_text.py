@@ -1,78 +1,109 @@
-"""The settings of a command as data, read from what its ``--help`` shows, which is the one place where all of them stand."""
+"""What ``costate COMMAND --help`` shows: the settings that people use on one screen, and with ``--help-all`` all of them."""
 
-import contextlib
 import dataclasses
-import io
-import os
-import re
-from collections.abc import Callable, Iterator
+import inspect
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 
-# No flag and no sentence is longer than this, so that none is broken over two lines.
-COLUMNS = "2000"
+from costate.settings import Arguments, Setting, settings_of
 
-Run = Callable[[list[str]], int]
-_LINE = re.compile(r"^│ (\S+(?: \S+)*)(?:  +(\S.*?))? *│$")
-_CONTINUED = re.compile(r"^│    +(\S.*?) *│$")
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
+WIDEST, NARROWEST = 100, 60
+# Names of flags and what they take are in a column of this width; longer ones have a line of their own.
+COLUMN = 28
+# Choices that fit beside their flag are shown there, the others behind the description.
+SHORT_CHOICES = 16
+OTHERS = "Settings"
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """One line of a help text."""
+class Layout:
+    """How the settings of a command are arranged."""
 
-    names: tuple[str, ...]
-    """Flags that mean the same, or none for a value that is given by its position."""
-    value: str
-    """What it takes, as the help says it: INT, RUN, {None}|PATH, {ppo,sac}; empty for a flag that takes nothing."""
-    description: str
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values that it can have; empty if they are not a few words."""
-        listed = re.fullmatch(r"\{([^{}|]+)\}", self.value)
-        return tuple(listed[1].split(",")) if listed else ()
-
-
-def settings_of(run: Run, arguments: list[str] | None = None) -> tuple[Setting, ...]:
-    """All settings of a command; with arguments, those that it has beside them."""
-    return read_settings(_help(run, arguments or []))
+    examples: tuple[tuple[str, str], ...] = ()
+    """Command lines, and what each is for."""
+    groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Title → places of settings, or parts of the arguments that hold them. What stands in none is in the last group, or in one of its own."""
+    usual: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Places of the settings on the first screen, with a short description of each; all are on it if there are none."""
+    without_defaults: tuple[str, ...] = ()
+    """Parts whose defaults mean nothing, because what is not given is as something else says."""
+    closing: str = ""
+    """A paragraph at the end of the first screen."""
 
 
-def read_settings(text: str) -> tuple[Setting, ...]:
-    """The settings in a help text."""
-    found: list[Setting] = []
-    for line in text.splitlines():
-        if continued := _CONTINUED.match(line):
-            found[-1] = dataclasses.replace(found[-1], description=continued[1])
-        elif begun := _LINE.match(line):
-            names, value = _split(begun[1])
-            found.append(Setting(names, value, begun[2] or ""))
-    return tuple(found)
+def help_wanted(arguments: Sequence[str]) -> bool:
+    return any(argument in (*HELP, HELP_ALL) for argument in arguments)
 
 
-def _split(what: str) -> tuple[tuple[str, ...], str]:
-    """Flags and the value behind them."""
-    flags = re.match(r"-{1,2}[\w.-]+(?:, -{1,2}[\w.-]+)*", what)
-    return (tuple(flags[0].split(", ")), what[flags.end() :].strip()) if flags else ((), what)
+def help_text(command: str, shape: Arguments, layout: Layout, everything: bool) -> str:
+    """The help of a command, no wider than the terminal."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    kind = shape if isinstance(shape, type) else type(shape)
+    settings = settings_of(shape)
+    first_screen = bool(layout.usual) and not everything
+    shown = [setting for setting in settings if not first_screen or setting.place in layout.usual]
+    positional = " ".join(_by_position(setting) for setting in settings if not setting.names)
+    blocks = [f"usage: costate {command} [SETTINGS] {positional}".rstrip()]
+    paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    if layout.examples:
+        blocks += [textwrap.fill(" ".join(paragraphs[0].split()), width), _examples(layout.examples)]
+        paragraphs = paragraphs[1:] if everything else []
+    blocks += [textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs if paragraph.strip()]
+    grouped = _grouped(shown, layout)
+    for title, group in grouped.items():
+        briefs = [layout.usual[each.place] if first_screen else "" for each in group]
+        lines = [line for each, brief in zip(group, briefs, strict=True) for line in _lines(each, layout, width, brief)]
+        blocks.append("\n".join([f"{title}:", *lines]))
+    if first_screen and layout.closing:
+        blocks.append(textwrap.fill(layout.closing.format(count=len(settings)), width))
+    return "\n\n".join(blocks)
 
 
-def _help(run: Run, arguments: list[str]) -> str:
-    # With an encoding, as a terminal has one: tyro draws other frames where it does not know that.
-    written = io.BytesIO()
-    shown = io.TextIOWrapper(written, "utf-8")
-    with _wide_screen(), contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        run([*arguments, "--help"])
-    shown.flush()
-    return written.getvalue().decode()
+def _by_position(setting: Setting) -> str:
+    return setting.value if setting.default is dataclasses.MISSING else f"[{setting.value}]"
 
 
-@contextlib.contextmanager
-def _wide_screen() -> Iterator[None]:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = COLUMNS
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
+def _examples(examples: Sequence[tuple[str, str]]) -> str:
+    widest = max(len(example) for example, _ in examples)
+    return "\n".join(["Examples:", *(f"  {example:{widest}}  # {what}" for example, what in examples)])
+
+
+def _grouped(settings: Sequence[Setting], layout: Layout) -> dict[str, list[Setting]]:
+    """Settings by the titles of their groups, in the order of the groups; those of a group without settings are left out."""
+    grouped: dict[str, list[Setting]] = {title: [] for title in layout.groups}
+    for setting in settings:
+        grouped.setdefault(_title(setting, layout), []).append(setting)
+    for title, places in layout.groups.items():
+        # In the order in which a group names them; what it names only by its part keeps the order of the fields.
+        order = {place: number for number, place in enumerate(places)}
+        grouped[title].sort(key=lambda setting: order.get(setting.place, len(order)))
+    return {title: group for title, group in grouped.items() if group}
+
+
+def _title(setting: Setting, layout: Layout) -> str:
+    """The group that names the setting itself, or else the closest part that it is in."""
+    parts = setting.place.split(".")
+    for length in range(len(parts), 0, -1):
+        for title, places in layout.groups.items():
+            if ".".join(parts[:length]) in places:
+                return title
+    return OTHERS
+
+
+def _lines(setting: Setting, layout: Layout, width: int, brief: str) -> list[str]:
+    """A setting with its description beside it, or with a brief one."""
+    listed = len(setting.value) > SHORT_CHOICES and bool(setting.choices) and bool(setting.names)
+    value = "NAME" if listed else setting.value
+    name = f"  {setting.flag} {value}".rstrip() if setting.names else f"  {value}"
+    text = brief or setting.description
+    if listed:
+        text = f"{text} {'' if brief else 'One of '}{', '.join(setting.choices)}."
+    default = "" if setting.place.split(".")[0] in layout.without_defaults else setting.shown_default
+    if default and not (brief and default == "None"):
+        text = f"{text} (default: {default})"
+    described = textwrap.wrap(text, width - COLUMN - 2, break_on_hyphens=False) or [""]
+    beside = len(name) <= COLUMN
+    first = [f"{name:{COLUMN}}  {described[0]}"] if beside else [name]
+    return [line.rstrip() for line in (*first, *(f"{'':{COLUMN}}  {line}" for line in described[beside:]))]

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, get_args
 
 from costate._errors import ConfigError
+from costate._other_names import OTHER_NAMES, instead_of
 from costate._registry import nearest
 from costate.config import AlgorithmName, RunConfig, with_overrides
 from costate.console import SilentReporter, reporter_for_stdout
@@ -72,14 +73,16 @@ def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
     """Options at their places in a config."""
     places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(algorithm)
     nested: dict[str, Any] = {}
-    for name, value in options.items():
-        if name not in places:
-            raise ConfigError(
-                f"Unknown option {name!r}. {_elsewhere(name, algorithm) or nearest(name, tuple(sorted(places)), ' of `costate train`')}"
-            )
+    for given, value in options.items():
+        # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
+        path = (given if given in places else OTHER_NAMES.get(given, given)).split(".")
+        if path[0] not in places:
+            hint = _elsewhere(path[0], algorithm) or instead_of(given) or nearest(given, tuple(sorted(places)), " of `costate train`")
+            raise ConfigError(f"Unknown option {given!r}. {hint}")
         inside = nested
-        for part in places[name]:
+        for part in (*places[path[0]], *path[:-1]):
             inside = inside.setdefault(part, {})
+        name = path[-1]
         # A core or a readout may be given by its name alone.
         inside[name] = {"name": value} if name in ("core", "readout") and isinstance(value, str) else value
     return nested

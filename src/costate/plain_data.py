@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, get_args, get_origin
 
+from costate._checks import whole
 from costate._errors import ConfigError
+from costate._other_names import instead_of
 from costate._registry import Registry, nearest
 from costate.cores import CORES, CoreConfig
 from costate.readouts import READOUTS, ReadoutConfig
@@ -36,7 +38,7 @@ def decode(kind: type, data: Any, where: str) -> Any:
             kind = registry[data.pop("name", "")]
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in data.keys() - fields.keys():
-        raise ConfigError(f"{where} has an unknown field {name!r}. {nearest(name, tuple(fields))}")
+        raise ConfigError(f"{where} has an unknown field {name!r}. {instead_of(name) or nearest(name, tuple(fields))}")
     for name, field in fields.items():
         if name not in data and field.default is dataclasses.MISSING:
             raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
@@ -52,7 +54,15 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
         return tuple(_decode_value(get_args(kind)[0], each, f"{where}[{i}]") for i, each in enumerate(value))
     # Literal["a", "b"] lists values, float | None lists types, a plain type is itself.
     allowed = get_args(kind) or (kind,)
+    if int in allowed and float not in allowed:
+        value = whole(value)
     fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
     if not fits or isinstance(value, bool):
-        raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(getattr(a, '__name__', repr(a)) for a in allowed)}.")
+        raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(map(_in_words, allowed))}.")
     return float(value) if isinstance(value, int) and float in allowed else value
+
+
+def _in_words(allowed: Any) -> str:
+    """A type or a value that is allowed, as a person would say it."""
+    words: dict[Any, str] = {int: "a whole number", type(None): "None"}
+    return words.get(allowed) or str(getattr(allowed, "__name__", repr(allowed)))

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from costate.alignment.result import AlignmentSettings
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
@@ -23,12 +24,15 @@ class AlignArguments:
     settings: Annotated[AlignmentSettings, tyro.conf.arg(name="")] = AlignmentSettings()
 
 
+ARGUMENTS = AlignArguments
+
+
 def run(arguments: list[str]) -> int:
     """Compare hidden states with true co-states."""
     from costate.alignment.align import align, write_alignment
     from costate.alignment.result import table, to_json
 
-    parsed = tyro.cli(AlignArguments, prog="costate align", args=arguments)
+    parsed = read_arguments("align", AlignArguments, arguments)
     trained = open_run(parsed.run)
     settings = parsed.settings
     with document_on_stdout(parsed.json) as give:

@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from costate._errors import ConfigError
+from costate.arguments import read_arguments
 from costate.config import AlgorithmName
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
@@ -35,11 +36,14 @@ class BenchArguments:
     """Print the numbers as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = BenchArguments
+
+
 def run(arguments: list[str]) -> int:
     """Measure the speed of training, and the limit of the machine."""
     from costate.benchmark import run_benchmark, table
 
-    parsed = tyro.cli(BenchArguments, prog="costate bench", args=arguments)
+    parsed = read_arguments("bench", BenchArguments, arguments)
     for name in ("seeds", "repeats"):
         if getattr(parsed, name) < 1:
             raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")

@@ -8,15 +8,18 @@ from typing import Any
 import tyro
 
 from costate import commands
+from costate.arguments import read_arguments
 from costate.control.catalogue import PROBLEMS
 from costate.envs.tasks import TASKS
 from costate.experiments.spec import preset_names
-from costate.help_text import Setting, settings_of
+from costate.settings import Setting, settings_of_command
 from costate.shells import Command, Flag, Grammar, ShellName, Values, script
 
 ANYWHERE = (
     Flag("--tasks", "Load tasks of your own from a Python file.", Values(paths=True)),
     Flag("--debug", "Show where an error came from.", None),
+    Flag("--help", "Show the settings.", None),
+    Flag("--help-all", "Show all settings.", None),
 )
 
 
@@ -33,15 +36,18 @@ class CompletionArguments:
     """Shell that reads the script."""
 
 
+ARGUMENTS = CompletionArguments
+
+
 def run(arguments: list[str]) -> int:
     """Print a script with which a shell completes all of this."""
-    parsed = tyro.cli(CompletionArguments, prog="costate completion", args=arguments)
+    parsed = read_arguments("completion", CompletionArguments, arguments)
     print(script(parsed.shell, grammar()), end="")
     return 0
 
 
 def grammar() -> Grammar:
-    """All commands with their settings, as their help shows them."""
+    """All commands with their settings."""
     modules: dict[str, Any] = {
         info.name: importlib.import_module(f"{commands.__name__}.{info.name}") for info in pkgutil.iter_modules(commands.__path__)
     }
@@ -49,8 +55,7 @@ def grammar() -> Grammar:
 
 
 def _command(module: Any) -> Command:
-    variants: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
-    settings = [setting for beside in variants for setting in settings_of(module.run, beside)]
+    settings = [setting for _, found in settings_of_command(module) for setting in found]
     # Backwards, so that what comes first stays.
     flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
     positional = next((setting for setting in settings if not setting.names), None)
@@ -59,20 +64,18 @@ def _command(module: Any) -> Command:
 
 
 def _flag(name: str, setting: Setting) -> Flag:
-    return Flag(name, setting.description.partition(" (default:")[0], _values(setting) if setting.value else None)
+    return Flag(name, setting.description, _values(setting) if setting.value else None)
 
 
 def _values(setting: Setting) -> Values:
     if setting.choices:
         return Values(setting.choices)
-    match setting.value.rstrip("…"):
+    match setting.value.rstrip(" …"):
         case "TASK":
             return Values(tuple(task.name for task in TASKS))
         case "PROBLEM":
             return Values(PROBLEMS.names())
         case "SPEC":
             return Values(preset_names(), paths=True)
-        case "RUN" | "DIR":
-            return Values(paths=True)
-        case other:
-            return Values(paths="PATH" in other)
+        case _:
+            return Values(paths=setting.paths)

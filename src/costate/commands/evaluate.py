@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 import tyro
 
 from costate._errors import ConfigError
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.envs.sensors import SensorConfig
 from costate.evaluation import Evaluation, evaluate, evaluated_sensors, regret, to_json
+from costate.help_text import Layout
 from costate.run_directory import open_run
 
 
@@ -19,7 +21,7 @@ from costate.run_directory import open_run
 class EvaluateArguments:
     """Play whole episodes with a trained policy: deterministic actions, frozen normaliser.
 
-    The sensors are those of training, whatever the defaults shown here, but for the settings that are given.
+    The sensors are those of training, but for the settings that are given.
     """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
@@ -36,14 +38,18 @@ class EvaluateArguments:
     """What is not given is as it was in training."""
 
 
+ARGUMENTS = EvaluateArguments
+LAYOUT = Layout(groups={"Sensors": ("sensors",)}, without_defaults=("sensors",))
+
+
 def run(arguments: list[str]) -> int:
     """Play whole episodes with a trained policy."""
     # Read twice: once for the run, and then with its sensors as what is meant where nothing is said.
-    parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments)
+    parsed = read_arguments("evaluate", EvaluateArguments, arguments, layout=LAYOUT)
     given = [field.name for field in dataclasses.fields(SensorConfig) if getattr(parsed.sensors, field.name) != field.default]
     trained = open_run(parsed.run)
     defaults = dataclasses.replace(parsed, sensors=trained.config.sensors)
-    parsed = tyro.cli(EvaluateArguments, prog="costate evaluate", args=arguments, default=defaults)
+    parsed = read_arguments("evaluate", EvaluateArguments, arguments, defaults)
     if parsed.sensors.mask_input != trained.config.sensors.mask_input:
         raise ConfigError(
             f"mask_input is {parsed.sensors.mask_input}, but the policy was trained with {trained.config.sensors.mask_input} and reads so many "

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.exporting import FormatName, export
@@ -30,11 +31,14 @@ class ExportArguments:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = ExportArguments
+
+
 def run(arguments: list[str]) -> int:
     """Write a trained policy in another form."""
     from costate.startup import keep_compiled_programs
 
-    parsed = tyro.cli(ExportArguments, prog="costate export", args=arguments)
+    parsed = read_arguments("export", ExportArguments, arguments)
     with document_on_stdout(parsed.json) as give:
         print(f"exporting {parsed.run} as {parsed.format}", flush=True)
         keep_compiled_programs()

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from costate._files import write_atomically
+from costate.arguments import read_arguments
 from costate.commands.robustness import sensor_settings
 from costate.commands.sweep import SweepOptions, conduct, standings_document
 from costate.config import AlgorithmName
@@ -39,12 +40,15 @@ class MemoryArguments:
     options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
 
 
+ARGUMENTS = MemoryArguments
+
+
 def run(arguments: list[str]) -> int:
     """Measure what memory is worth on a task."""
     from costate.experiments.collection import read_collection
     from costate.experiments.memory import memory_spec, notes, table, to_json, worth_of
 
-    parsed = tyro.cli(MemoryArguments, prog="costate memory", args=arguments)
+    parsed = read_arguments("memory", MemoryArguments, arguments)
     sensors = sensor_settings(parsed.sensors)
     spec = memory_spec(parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes)
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name

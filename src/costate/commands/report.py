@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 
@@ -21,11 +22,14 @@ class ReportArguments:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = ReportArguments
+
+
 def run(arguments: list[str]) -> int:
     """Draw the figures and tables of a folder of runs."""
     from costate.experiments.report import SUMMARY, write_report
 
-    parsed = tyro.cli(ReportArguments, prog="costate report", args=arguments)
+    parsed = read_arguments("report", ReportArguments, arguments)
     with document_on_stdout(parsed.json) as give:
         with countdown() as tell:
             page, collection = write_report(parsed.folder, tell)

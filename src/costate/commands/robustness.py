@@ -12,6 +12,7 @@ import tyro
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
 from costate._progress import among
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.presets import variant_name
@@ -31,7 +32,7 @@ class RobustnessArguments:
     dropouts: tuple[float, ...] = ()
     """Blackout probabilities; 0, 0.25, 0.5, 0.625, 0.75 and 0.875 if none are given."""
     over: str | None = None
-    """Another setting of the sensors to vary, as `costate train --help` names them: noise, delay, burst-length, …"""
+    """Another setting of the sensors to vary, as `costate train --help-all` names them: noise, delay, burst-length, …"""
     values: tuple[float, ...] = ()
     """Values of it."""
     sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
@@ -47,11 +48,14 @@ class RobustnessArguments:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = RobustnessArguments
+
+
 def run(arguments: list[str]) -> int:
     """Evaluate runs over a grid of sensor faults."""
     from costate.curves import draw_degradation
 
-    parsed = tyro.cli(RobustnessArguments, prog="costate robustness", args=arguments)
+    parsed = read_arguments("robustness", RobustnessArguments, arguments)
     parameter, grid = _grid(parsed)
     with document_on_stdout(parsed.json) as give:
         runs = find_runs(parsed.runs)

@@ -10,6 +10,7 @@ import tyro
 
 from costate._errors import ConfigError
 from costate._files import explained_errors, remove, write_atomically
+from costate.arguments import read_arguments
 from costate.control.catalogue import PROBLEMS
 from costate.control.problem import ControlProblem
 from costate.control.solution import TOLERANCES, Solution
@@ -35,13 +36,16 @@ class SolveArguments:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = SolveArguments
+
+
 def run(arguments: list[str]) -> int:
     """Solve a problem of optimal control."""
     from costate.control.pontryagin import solve
     from costate.control_figures import draw_solution
     from costate.startup import keep_compiled_programs
 
-    parsed = tyro.cli(SolveArguments, prog="costate solve", args=arguments)
+    parsed = read_arguments("solve", SolveArguments, arguments)
     problem = _changed(PROBLEMS[parsed.problem](), parsed)
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"

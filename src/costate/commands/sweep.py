@@ -11,6 +11,7 @@ import tyro
 
 from costate._errors import ConfigError
 from costate._files import explained_errors
+from costate.arguments import read_arguments
 from costate.documents import document_on_stdout
 from costate.experiments.schedule import AbstractBackend, run_jobs
 from costate.experiments.spec import SweepSpec, load_spec
@@ -57,9 +58,12 @@ class SweepArguments:
     options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
 
 
+ARGUMENTS = SweepArguments
+
+
 def run(arguments: list[str]) -> int:
     """Train variants × tasks × seeds."""
-    parsed = tyro.cli(SweepArguments, prog="costate sweep", args=arguments)
+    parsed = read_arguments("sweep", SweepArguments, arguments)
     spec = load_spec(parsed.spec)
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
     with document_on_stdout(parsed.options.json) as give:

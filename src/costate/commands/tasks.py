@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-import tyro
-
+from costate.arguments import read_arguments
 from costate.documents import as_json
 from costate.envs.tasks import TASKS, Task
 
@@ -17,9 +16,12 @@ class TasksArguments:
     """Print the list as one JSON document."""
 
 
+ARGUMENTS = TasksArguments
+
+
 def run(arguments: list[str]) -> int:
     """List the tasks with their sizes and training budgets."""
-    parsed = tyro.cli(TasksArguments, prog="costate tasks", args=arguments)
+    parsed = read_arguments("tasks", TasksArguments, arguments)
     tasks = sorted(TASKS, key=lambda task: (not task.in_paper, task.engine, task.name))
     if parsed.json:
         print(as_json({"format": 1, "tasks": [_record(task) for task in tasks], "families": list(TASKS.families)}))

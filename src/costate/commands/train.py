@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 import tyro
 
 from costate._errors import ConfigError, RunDirectoryError
+from costate._other_names import by_position, in_our_words
+from costate.arguments import read_arguments
 from costate.config import AlgorithmName, RunConfig, differing_fields, to_json
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
+from costate.help_text import Layout
 from costate.interrupts import INTERRUPTED
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
@@ -22,6 +25,7 @@ from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, check_free, open_run, runs_in
 from costate.sac import SACConfig
+from costate.settings import settings_of
 
 if TYPE_CHECKING:
     from costate.console import AbstractReporter
@@ -86,7 +90,7 @@ class CommonArguments:
 class TrainArguments(CommonArguments):
     """Train a recurrent policy on a task whose sensors fail, or continue a run.
 
-    The settings shown are those of PPO; `costate train --algorithm sac --help` shows those of soft actor-critic.
+    The settings of the learner are those of PPO; with --algorithm sac, those of soft actor-critic.
     """
 
     ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
@@ -96,10 +100,58 @@ class TrainArguments(CommonArguments):
 class OffPolicyArguments(CommonArguments):
     """Train a recurrent policy by soft actor-critic on a task whose sensors fail, or continue a run.
 
-    The settings shown are those of soft actor-critic; `costate train --help` shows those of PPO.
+    The settings of the learner are those of soft actor-critic; without --algorithm sac, those of PPO.
     """
 
     sac: Annotated[SACConfig, tyro.conf.arg(name="")] = SACConfig()
+
+
+LAYOUT = Layout(
+    examples=(
+        ("costate train CartpoleSwingup --steps 1e6", "Ctrl-C saves and stops"),
+        ("costate train WalkerStand --preset fast", "stands half blind within a minute"),
+        ("costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "go on after that"),
+    ),
+    groups={
+        "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
+        "Task and sensors": ("task", "sensors"),
+        "Learner": ("algorithm", "ppo", "sac", "rollout"),
+        "Policy": ("core", "readout", "policy"),
+        "Logging": ("checkpoint_every", "live", "port", "wandb"),
+    },
+    usual={
+        "preset": "Variant:",
+        "steps": "Environment steps, if not the budget of the task; 1e6 is a million.",
+        "seed": "Seed of weights, noise, sensor faults and episodes.",
+        "seeds": "Seeds to train together, counted from --seed.",
+        "out": "Folder of the run, if not runs/TASK/VARIANT/seed-SEED.",
+        "overwrite": "Delete the run that is already in the folder.",
+        "resume": "Folder of a run to continue.",
+        "task": "Task to train on; `costate tasks` lists them.",
+        "sensors.dropout": "Probability that all sensors go dark for a step.",
+        "sensors.group_dropout": "The same of each group of sensors by itself.",
+        "sensors.burst_length": "Mean length of blackouts, in steps, if they last.",
+        "sensors.noise": "Standard deviation of noise on every sensor.",
+        "sensors.hide": "Groups of sensors to leave out; `velocity` for all velocities.",
+        "algorithm": "PPO, or soft actor-critic, which needs fewer steps.",
+        "rollout.environments": "Environments side by side.",
+        "ppo.costate_coef": "Weight of the co-state loss.",
+        "sac.costate_coef": "Weight of the co-state loss.",
+        "ppo.learning_rate": "Adam's step size at the start.",
+        "sac.learning_rate": "Adam's step size.",
+        "core": "Memory:",
+        "policy.hidden_size": "Width of the memory.",
+        "checkpoint_every": "Iterations between two checkpoints.",
+        "live": "Watch training in the browser.",
+        "wandb": "Project at Weights & Biases to log to as well.",
+    },
+    closing="All {count} settings: `costate train --help-all`; those of soft actor-critic: --algorithm sac --help-all.",
+)  # fmt: skip
+
+
+def arguments_for(words: list[str]) -> CommonArguments:
+    """The arguments that train has beside what stands in ``words``: the learner, the core and the readout decide about them."""
+    return _train_defaults(words)
 
 
 def run(arguments: list[str]) -> int:
@@ -108,8 +160,9 @@ def run(arguments: list[str]) -> int:
     from costate.console import reporter_for_stdout
     from costate.training import resume_together, train_together
 
+    arguments = in_our_words(by_position(arguments), _all_flags())
     defaults = _train_defaults(arguments)
-    parsed = tyro.cli(type(defaults), prog="costate train", args=arguments, default=defaults)
+    parsed = read_arguments("train", type(defaults), arguments, defaults, LAYOUT)
     if parsed.resume is not None:
         _check_unchanged(parsed.resume, parsed, arguments)
         runs = runs_in(parsed.resume)
@@ -137,6 +190,11 @@ def run(arguments: list[str]) -> int:
     what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
     print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
     return 0
+
+
+def _all_flags() -> set[str]:
+    """Flags of train, whatever the learner."""
+    return {flag for kind in (TrainArguments, OffPolicyArguments) for setting in settings_of(kind) for flag in setting.names}
 
 
 def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter") -> contextlib.AbstractContextManager[None]:

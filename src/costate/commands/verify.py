@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
@@ -25,11 +26,14 @@ class VerifyArguments:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = VerifyArguments
+
+
 def run(arguments: list[str]) -> int:
     """Do the first iterations of a run again, and compare every number."""
     from costate.verification import verify
 
-    parsed = tyro.cli(VerifyArguments, prog="costate verify", args=arguments)
+    parsed = read_arguments("verify", VerifyArguments, arguments)
     trained = open_run(parsed.run)
     with document_on_stdout(parsed.json) as give:
         with countdown() as tell:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
@@ -21,7 +22,7 @@ class Video:
     Several runs, or with --grid several policies of one run from the start of training to its end, move side by side under the same blackouts.
     """
 
-    runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.Positional]
+    runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """Run directories."""
     out: pathlib.Path | None = None
     """File to write, .mp4 or .gif; RUN/videos/… if not given."""
@@ -34,9 +35,12 @@ class Video:
     """Print the result as one JSON document, and everything else to stderr."""
 
 
+ARGUMENTS = Video
+
+
 def run(arguments: list[str]) -> int:
     """Film trained policies, without a display."""
-    options = tyro.cli(Video, prog="costate video", args=arguments)
+    options = read_arguments("video", Video, arguments)
     require("A film", "mujoco", "trimesh")
     # Imported after --help was answered: it takes seconds.
     from costate.show.film import film, tiles_of

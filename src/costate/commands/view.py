@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from costate.arguments import read_arguments
 from costate.interrupts import stop_requests
 from costate.run_directory import open_run
 from costate.show.requirements import require
@@ -19,14 +20,17 @@ class View:
     Give two runs of one task to see them side by side under the same blackouts.
     """
 
-    runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.Positional]
+    runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """One run directory, or two."""
     view: Annotated[ViewConfig, tyro.conf.arg(name="")] = ViewConfig()
 
 
+ARGUMENTS = View
+
+
 def run(arguments: list[str]) -> int:
     """Look at a trained policy in the browser, with its blackouts and co-states."""
-    options = tyro.cli(View, prog="costate view", args=arguments)
+    options = read_arguments("view", View, arguments)
     require("The live view", "viser", "mujoco")
     # Imported after --help was answered: it takes seconds.
     from costate.show.view import view

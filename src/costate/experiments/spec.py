@@ -9,7 +9,9 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from costate._checks import whole
 from costate._errors import ConfigError
+from costate._other_names import instead_of
 from costate._registry import nearest
 from costate.config import RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
@@ -192,8 +194,8 @@ def _task_name(name: str) -> str:
 
 def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     value = table.get("seeds", 1)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if whole and value >= 1:
+    value = [whole(each) for each in value] if isinstance(value, list) else whole(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return tuple(range(value))
     listed = isinstance(value, list) and value and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
     if not listed:
@@ -231,7 +233,7 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
         raise ConfigError(f"{key} is {data!r}, but it should be a table with {', '.join(fields)}.")
     for name in data.keys() - fields.keys():
         problems.add(f"{key} has the unknown key {name!r}. {nearest(name, tuple(fields))}")
-    known = {name: value for name, value in data.items() if name in fields}
+    known = {name: _whole_where_it_must_be(value, fields[name].default) for name, value in data.items() if name in fields}
     for name, value in known.items():
         expected = type(fields[name].default)
         numbers = value if isinstance(value, list) else [value]
@@ -242,6 +244,10 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
         if not fits:
             raise ConfigError(f"{key}.{name} is {value!r}, but it should look like {fields[name].default!r}.")
     return kind(**{name: _as_field(value, fields[name].default) for name, value in known.items()})
+
+
+def _whole_where_it_must_be(value: Any, default: Any) -> Any:
+    return whole(value) if isinstance(default, int) else value
 
 
 def _as_field(value: Any, default: Any) -> Any:
@@ -255,8 +261,9 @@ def _plan(
     table: dict[str, Any], tasks: tuple[str, ...], seeds: tuple[int, ...], variants: dict[str, dict[str, Any]], problems: _Problems
 ) -> tuple[PlannedRun, ...]:
     common = problems.guard(lambda: _table(table, "overrides"), {})
-    if "steps" in table and _steps_fit(table["steps"], problems):
-        common = {"steps": table["steps"]} | common
+    steps = whole(table.get("steps"))
+    if "steps" in table and _steps_fit(steps, problems):
+        common = {"steps": steps} | common
     grid = problems.guard(lambda: _table(table, "grid"), {})
     cells = problems.guard(lambda: list(_cells(grid)), [])
     # Checked here too, so that a wrong task or variant does not hide a wrong field.
@@ -322,7 +329,7 @@ def _wrong_field(path: tuple[str, ...], everything: dict[str, Any]) -> str | Non
         if not isinstance(inside, dict) or "name" in inside:
             return None
         if name not in inside:
-            return f"has the unknown field {'.'.join(path)!r}. {nearest(name, tuple(inside))}"
+            return f"has the unknown field {'.'.join(path)!r}. {instead_of(name) or nearest(name, tuple(inside))}"
         inside = inside[name]
     return None
 
