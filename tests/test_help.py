@@ -96,7 +96,7 @@ def test_the_settings_are_those_that_the_parser_takes(command):
     drawn = io.StringIO()
     with contextlib.redirect_stdout(drawn), contextlib.suppress(SystemExit):
         tyro.cli(kind, args=["--help"], **default)
-    flags = set(re.findall(r"^\W?\s*(--[a-z][\w.-]*)", drawn.getvalue(), re.MULTILINE)) | set(re.findall(r", (--no-[\w.-]+)", drawn.getvalue()))
+    flags = set(re.findall(r"^\W? ?(--[a-z][\w.-]*)", drawn.getvalue(), re.MULTILINE)) | set(re.findall(r", (--no-[\w.-]+)", drawn.getvalue()))
     assert {name for setting in settings_of(shape) for name in setting.names} == flags - {"--help"}
 
 
