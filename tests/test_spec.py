@@ -52,7 +52,7 @@ def test_overrides_variants_and_grid_are_applied_in_this_order():
 
 
 def test_the_presets_are_the_papers_experiments():
-    assert preset_names() == ("figure2", "figure3", "laptop", "robustness")
+    assert preset_names() == ("better-ppo", "figure2", "figure3", "laptop", "robustness")
     figure2 = load_spec("figure2")
     assert (figure2.tasks, figure2.variants) == (PAPER_TASKS, ("gru", "nc-gru", "ctrnn", "nc-ctrnn"))
     assert len(figure2.runs) == 8 * 4 * 10
@@ -162,6 +162,47 @@ def test_every_variant_can_be_evaluated_at_every_blackout_of_a_spec():
     a, b = ([sensors_at(run.config, dropout) for dropout in spec.evaluation.dropouts] for run in spec.runs)
     assert a == [SensorConfig(0.0), SensorConfig(0.875, burst_length=7.0), SensorConfig(1.0, burst_length=2.0)]
     assert b == [SensorConfig(0.0), SensorConfig(0.875, dark="hold"), SensorConfig(1.0, dark="hold")]
+
+
+@pytest.mark.parametrize(
+    ("name", "budget", "runs", "steps"),
+    [
+        ("figure2", "full", 8 * 4 * 10, {60_000_000, 100_000_000}),
+        ("figure2", "telling", 3 * 2 * 3, {60_000_000}),
+        ("figure2", "walk", 2 * 2, {60_000_000}),
+        ("figure2", "ctrnn", 2 * 2 * 2, {60_000_000}),
+        ("figure2", "short", 8 * 4 * 2, {3_000_000}),
+        ("figure3", "full", 4 * 10, {60_000_000}),
+        ("figure3", "three-seeds", 4 * 3, {60_000_000}),
+        ("figure3", "short", 4 * 2, {10_000_000}),
+        ("better-ppo", None, 3 * 2 * 4, {10_000_000}),
+    ],
+)
+def test_the_papers_experiments_come_in_budgets(name, budget, runs, steps):
+    spec = load_spec(name, budget)
+    assert len(spec.runs) == runs
+    assert {run.config.total_steps for run in spec.runs} == steps
+    assert spec.name == (name if budget in ("full", None) else f"{name}-{budget}")
+    assert spec.description
+
+
+def test_a_smaller_budget_has_runs_of_the_larger_one():
+    """So that a sweep can be begun with three seeds and gone on with in the same folder with ten."""
+    few, many = load_spec("figure3", "three-seeds"), load_spec("figure3", "full")
+    assert {run.folder for run in few.runs} < {run.folder for run in many.runs}
+
+
+def test_the_first_budget_is_the_usual_one_and_unknown_ones_are_refused():
+    text = 'tasks = ["LQR"]\nvariants = ["gru"]\n[budgets.long]\nsteps = 640_000\n[budgets.short]\nsteps = 64_000\n'
+    assert [parse_spec(text, "mine", budget).runs[0].config.steps for budget in (None, "long", "short")] == [640_000, 640_000, 64_000]
+    with pytest.raises(ConfigError, match=r"Unknown budget 'shrot'\. .*short"):
+        parse_spec(text, "mine", "shrot")
+    with pytest.raises(ConfigError, match="This sweep has only one: leave --budget out"):
+        parse_spec('tasks = ["LQR"]\nvariants = ["gru"]', "mine", "short")
+    with pytest.raises(ConfigError, match=r"budgets\.short has the key 'grid'"):
+        parse_spec(text + "grid = {}\n", "mine")
+    with pytest.raises(ConfigError, match="budgets is 3, but it should be a table of budgets"):
+        parse_spec("budgets = 3\n" + text.split("[budgets")[0], "mine")
 
 
 def test_the_spec_in_the_guide_works():

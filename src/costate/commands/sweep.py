@@ -54,7 +54,9 @@ class SweepArguments:
     """Train variants × tasks × seeds. Finished runs are skipped, interrupted ones continue, failed ones are listed."""
 
     spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC")]
-    """A TOML file, or a preset: figure2, figure3, robustness, laptop."""
+    """A TOML file, or a preset: figure2, figure3, better-ppo, robustness, laptop."""
+    budget: str | None = None
+    """How much of it to run, by a name that the file lists under [budgets]; None for the first, which is the paper's in figure2 and figure3."""
     options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
 
 
@@ -64,7 +66,7 @@ ARGUMENTS = SweepArguments
 def run(arguments: list[str]) -> int:
     """Train variants × tasks × seeds."""
     parsed = read_arguments("sweep", SweepArguments, arguments)
-    spec = load_spec(parsed.spec)
+    spec = load_spec(parsed.spec, parsed.budget)
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
     with document_on_stdout(parsed.options.json) as give:
         code = conduct(spec, folder, parsed.options)

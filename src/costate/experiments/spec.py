@@ -20,7 +20,9 @@ from costate.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
 """Stands for the paper's eight tasks."""
-KEYS = ("name", "description", "tasks", "variants", "seeds", "steps", "overrides", "grid", "resources", "evaluation")
+KEYS = ("name", "description", "tasks", "variants", "seeds", "steps", "overrides", "grid", "resources", "evaluation", "budgets")
+IN_A_BUDGET = ("description", "tasks", "variants", "seeds", "steps", "resources", "evaluation")
+"""What a budget may say differently from the rest of its spec: how much is run, not what a run computes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,18 +107,21 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in _preset_folder().iterdir() if file.name.endswith(".toml")))
 
 
-def load_spec(name: str) -> SweepSpec:
-    """The sweep in a TOML file, or a named one that comes with the package."""
+def load_spec(name: str, budget: str | None = None) -> SweepSpec:
+    """Return the sweep in a TOML file, or a named one that comes with the package, at one of its budgets."""
     path = pathlib.Path(name)
     if name in preset_names():
-        return parse_spec((_preset_folder() / f"{name}.toml").read_text(), name)
+        return parse_spec((_preset_folder() / f"{name}.toml").read_text(), name, budget)
     if not path.is_file():
         raise ConfigError(f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}")
-    return parse_spec(path.read_text(), path.stem)
+    return parse_spec(path.read_text(), path.stem, budget)
 
 
-def parse_spec(source: str, default_name: str) -> SweepSpec:
-    """Read a spec, or raise one error that lists everything that is wrong with it."""
+def parse_spec(source: str, default_name: str, budget: str | None = None) -> SweepSpec:
+    """Read a spec, or raise one error that lists everything that is wrong with it.
+
+    A spec that lists budgets has the first of them if no ``budget`` is named; the others are part of the sweep's name.
+    """
     try:
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -124,7 +129,8 @@ def parse_spec(source: str, default_name: str) -> SweepSpec:
     problems = _Problems()
     for key in table.keys() - set(KEYS):
         problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
-    name = _text(table, "name", default_name, problems)
+    table, suffix = _at_budget(table, budget, problems)
+    name = _text(table, "name", default_name, problems) + suffix
     description = _text(table, "description", "", problems)
     tasks, seeds = _tasks(table, problems), _seeds(table, problems)
     variants = _variants(table, problems)
@@ -175,6 +181,23 @@ def _text(table: dict[str, Any], key: str, default: str, problems: _Problems) ->
         problems.add(f"{key} is {value!r}, but it should be a text.")
         return default
     return value
+
+
+def _at_budget(table: dict[str, Any], budget: str | None, problems: _Problems) -> tuple[dict[str, Any], str]:
+    """Return the spec with what one of its budgets says, and what that adds to the sweep's name."""
+    budgets = table.get("budgets", {})
+    if not isinstance(budgets, dict) or not all(isinstance(changes, dict) for changes in budgets.values()):
+        problems.add(f"budgets is {budgets!r}, but it should be a table of budgets, each a table: [budgets.short], then steps = 3_000_000.")
+        return table, ""
+    if budget is not None and budget not in budgets:
+        known = nearest(budget, tuple(budgets)) if budgets else "This sweep has only one: leave --budget out."
+        raise ConfigError(f"Unknown budget {budget!r}. {known}")
+    for name, changes in budgets.items():
+        for key in changes.keys() - set(IN_A_BUDGET):
+            problems.add(f"budgets.{name} has the key {key!r}. {nearest(key, IN_A_BUDGET)}")
+    first = next(iter(budgets), None)
+    chosen = budget or first
+    return table | budgets.get(chosen, {}), f"-{chosen}" if chosen != first else ""
 
 
 def _tasks(table: dict[str, Any], problems: _Problems) -> tuple[str, ...]:
