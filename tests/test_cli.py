@@ -191,6 +191,11 @@ def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
     assert len(json.loads(file.read_text())["evaluation"]["returns"]) == 4
 
 
+def test_evaluate_refuses_more_episodes_than_anybody_can_wait_for(whole, capsys):
+    assert main(["evaluate", str(whole[0]), "--episodes", "99999999999999999999"]) == 1
+    assert "error: episodes is 99999999999999999999, but at most 1,000,000 are possible. Give a smaller number." in capsys.readouterr().err
+
+
 def test_evaluate_gives_a_script_one_document(whole, capsys):
     assert main(["evaluate", str(whole[0]), "--episodes", "3", "--json"]) == 0
     captured = capsys.readouterr()
@@ -235,6 +240,15 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
         (["tran"], "Unknown command 'tran'. Did you mean train"),
+        (["train", "LQR", "--seed", "99999999999999999999"], "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295."),
+        (["train", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
+        (["train", "LQR", "--algorithm", "sac", "--replay.capacity", "99999999999999999999"], "but at most 1,000,000,000,000 are possible."),
+        (["bench", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
+        (["memory", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
+        (["train", "LQR", "--observation-clip", "nan"], "observation_clip is nan, but it must be a finite number"),
+        (["train", "LQR", "--learning-rate", "inf"], "learning_rate is inf, but it must be a finite number"),
+        (["align", "nowhere", "--horizon", "99999999999999999999"], "horizon is 99999999999999999999, but at most 1,000,000 are possible."),
+        (["train", "LQR", "--algorithm", "sac", "--steps", "1"], "steps is 1, but one iteration alone takes 1456 steps"),
     ],
 )
 def test_bad_input_is_one_clear_paragraph_and_a_non_zero_exit(arguments, message, capsys, tmp_path, monkeypatch):

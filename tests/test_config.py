@@ -2,18 +2,22 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
 from costate._errors import ConfigError
-from costate.config import RunConfig, config_hash, differing_fields, from_json, to_json, with_overrides
+from costate.config import RunConfig, check_seed, config_hash, differing_fields, from_json, to_json, with_overrides
+from costate.cores import CORES
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.group import describe
+from costate.plain_data import encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.presets import FASTEST, OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
+from costate.readouts import READOUTS
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
 
@@ -146,6 +150,22 @@ def test_differing_fields_names_them_with_both_values():
         ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.0)}, "no sensor ever fails"),
         ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.5, burst_length=5.0, delay=2)}, "burst_length, delay cannot set in"),
         ({"ppo": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"}, "adaptive, which would soon undo"),
+        ({"seed": 99_999_999_999_999_999_999}, "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295"),
+        ({"steps": 10**20}, "steps is 100000000000000000000, but a run has at most 999,999,999,999 environment steps"),
+        ({"checkpoint_every": 10**20}, "checkpoint_every is 100000000000000000000, but no setting is larger than 2,147,483,647"),
+        ({"ppo": PPOConfig(epochs=10**20)}, "epochs is 100000000000000000000, but no setting is larger"),
+        ({"rollout": RolloutConfig(environments=10**20)}, "environments is 100000000000000000000, but no setting is larger"),
+        # Without counting to the number of streams in search of its divisors.
+        ({"rollout": RolloutConfig(environments=999_999_999, rollout_length=1), "steps": 10**11}, "cannot be split evenly into 4 minibatches"),
+        (
+            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "steps": 1},
+            "steps is 1, but one iteration alone takes 1456 steps",
+        ),
+        (
+            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "steps": 1500},
+            r"warmup_steps is 5000, so learning would start after 5,824 .* but the run ends after 1,456 \(1 iteration of 1,456 steps\). Ask for at "
+            r"least --steps 7280",
+        ),
         (
             {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
             "initial_deviation is 0.5, but soft actor-critic .* no effect",
@@ -173,6 +193,49 @@ def test_broken_json_is_refused_with_the_place(change, message):
     change(data)
     with pytest.raises(ConfigError, match=message):
         from_json(data)
+
+
+def _float_settings(part, path=()):
+    """The paths of all settings of a config, as JSON, that are numbers with a fraction, or could be."""
+    for name, value in part.items():
+        if isinstance(value, dict):
+            yield from _float_settings(value, (*path, name))
+        elif isinstance(value, float):
+            yield (*path, name)
+
+
+CORES_WITH_NUMBERS = [name for name in CORES.names() if any(_float_settings(encode(CORES[name]())))]
+READOUTS_WITH_NUMBERS = [name for name in READOUTS.names() if any(_float_settings(encode(READOUTS[name]())))]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"algorithm": "sac"},
+        *({"policy": {"core": {"name": name}}} for name in CORES_WITH_NUMBERS),
+        *({"policy": {"readout": {"name": name}}} for name in READOUTS_WITH_NUMBERS),
+    ],
+    ids=str,
+)
+def test_no_setting_is_nan_or_infinite(parts, value):
+    """JSON and TOML know both, and comparisons with NaN pass by accident."""
+    data = with_overrides(preset("nc-sac-gru", "LQR") if "algorithm" in parts else RunConfig("LQR"), parts)
+    found = list(_float_settings(to_json(data)))
+    assert ("rollout", "observation_clip") in found
+    for path in found:
+        change = value
+        for name in reversed(path):
+            change = {name: change}
+        with pytest.raises(ConfigError, match=path[-1]):
+            with_overrides(data, change)
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", True, None, 2**32])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(ConfigError, match=r"seed is .*, but seeds are whole numbers from 0 to 4294967295"):
+        check_seed(seed)
 
 
 def test_unknown_preset_is_answered_with_the_nearest():

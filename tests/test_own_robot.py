@@ -188,5 +188,5 @@ def test_an_unknown_robot_is_answered_with_the_nearest():
 
 
 def test_an_unknown_task_may_be_one_of_a_file_that_was_not_named():
-    with pytest.raises(ConfigError, match="one of your own is in a file that --tasks names"):
+    with pytest.raises(ConfigError, match="for a task of your own, name its Python file with --tasks FILE"):
         TASKS["NobodysArm"]

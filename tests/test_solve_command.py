@@ -12,7 +12,7 @@ def test_solve_prints_a_table_and_writes_numbers_and_a_picture(tmp_path, capsys)
     assert main(["solve", "double-integrator-energy", "--horizon", "2", "--initial-state", "-2", "0", "--out", str(tmp_path / "energy")]) == 0
     output = capsys.readouterr().out
     lines = output.splitlines()
-    assert lines[0] == f"solving double-integrator-energy: 2 states, 1 controls, horizon 2 → {tmp_path}/energy"
+    assert lines[0] == f"solving double-integrator-energy: 2 states, 1 control, horizon 2 → {tmp_path}/energy"
     assert lines[1].split() == ["converged", "yes"]
     assert len({len(line) - len(line[line.index("  ") :].lstrip()) for line in lines[1:5]}) == 1, "the table is aligned"
     assert lines[-1] == f"written: {tmp_path}/energy/solution.json, {tmp_path}/energy/solution.png"
@@ -47,8 +47,11 @@ def test_a_script_gets_the_solution_as_one_document(tmp_path, capsys):
     [
         (["pendulm"], "Did you mean pendulum?"),
         (["double-integrator-time", "--horizon", "3"], "is free"),
-        (["pendulum", "--initial-state", "1"], "has 1 numbers, but pendulum has 2 states"),
+        (["pendulum", "--initial-state", "1"], "has 1 number, but pendulum has 2 states. Give one number for each."),
         (["pendulum", "--horizon", "-1"], "horizon is -1.0"),
+        (["pendulum", "--initial-state", "nan", "0"], "initial_state is [nan, 0.0], but every component must be a finite number. Give 2 numbers"),
+        (["pendulum", "--initial-state", "0", "-inf"], "initial_state is [0.0, -inf], but every component must be a finite number."),
+        (["pendulum", "--horizon", "1e300"], "pendulum overflows over a horizon of 1e+300"),
     ],
 )
 def test_bad_requests_are_answered(arguments, message, capsys):

@@ -18,6 +18,7 @@ from typing import TextIO
 from costate._errors import ConfigError, CostateError, UsageError
 from costate._lean import this_process_is_ours
 from costate._registry import nearest
+from costate._streams import make_writable
 from costate._task_files import load_task_files, without_task_files
 from costate.interrupts import INTERRUPTED, ended_politely
 from costate.usage import explained_usage
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     if arguments is None:
         this_process_is_ours()
+        make_writable()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_FLAG in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
     try:
@@ -75,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _nobody_reads(error):
             _to_nowhere(sys.stdout)
             return BROKEN_PIPE
+        if isinstance(error, OSError) and error.filename is None:
+            # Standard output itself may be what cannot be written, and what is left of it would fail again at exit.
+            _drop_unwritable_output()
         if debug:
             _tell("".join(traceback.format_exception(error)).rstrip())
         _tell(f"error: {error if isinstance(error, CostateError) else _unexpected(error, debug)}")
@@ -113,8 +118,18 @@ def _to_nowhere(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _drop_unwritable_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _to_nowhere(sys.stdout)
+
+
 def _unexpected(error: Exception, debug: bool) -> str:
     """A paragraph about what nobody has thought of."""
+    if isinstance(error, OSError) and error.strerror:
+        what = "Something could not be written or read" if error.filename is None else f"{error.filename} cannot be used"
+        return f"{what}: {error.strerror}. Check the path, its permissions and the free space, and run the command again."
     message = " ".join(str(error).split())
     message = f"{message[:LONGEST_MESSAGE]} …" if len(message) > LONGEST_MESSAGE else message.rstrip(".")
     advice = "the traceback above" if debug else f"the traceback, which the same command shows with {DEBUG_FLAG}"

@@ -5,6 +5,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
+from costate._checks import require_countable, require_finite
 from costate._errors import ConfigError
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
@@ -21,6 +22,8 @@ from costate.sac_learner import check_sac
 AlgorithmName = Literal["ppo", "sac"]
 # What off-policy learning is given if nothing else is said: five to twenty minutes on two cores.
 OFF_POLICY_BUDGET = 1_000_000
+# Names of checkpoints have twelve digits.
+MOST_STEPS = 10**12 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +51,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
+        require_finite(self)
+        require_countable(self, but=("seed", "steps", "capacity"))
         check_sensors(self.sensors, task.observation, task.episode_steps)
+        # Before the learner's own checks, which would speak of a run without iterations.
+        self._check_budget()
         self._check_learner()
         self._check_warmup()
         check_seed(self.seed)
@@ -58,6 +65,10 @@ class RunConfig:
             raise ConfigError(
                 f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or 0 for no evaluation during training."
             )
+
+    def _check_budget(self) -> None:
+        if self.total_steps > MOST_STEPS:
+            raise ConfigError(f"steps is {self.total_steps}, but a run has at most {MOST_STEPS:,} environment steps. Ask for fewer.")
         if self.total_steps < self.rollout.steps_per_iteration:
             raise ConfigError(
                 f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
@@ -179,9 +190,10 @@ class RunConfig:
         return -(-self.task_record.episode_steps // self.rollout.rollout_length)
 
 
-def check_seed(seed: int) -> None:
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed is {seed}, but seeds are whole numbers from 0 to {2**32 - 1}.")
+def check_seed(seed: Any) -> None:
+    """Raise unless everything that draws random numbers can be seeded with it."""
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise ConfigError(f"seed is {seed!r}, but seeds are whole numbers from 0 to {2**32 - 1}.")
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:

@@ -114,9 +114,9 @@ def reporter_for_stdout() -> AbstractReporter:
     return LiveReporter() if can_redraw(sys.stdout) else PlainReporter()
 
 
-def can_redraw(stream: TextIO | io.TextIOBase) -> bool:
-    """Whether a line that was written can be written over: on a terminal that is not a dumb one."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+def can_redraw(stream: TextIO | io.TextIOBase | None) -> bool:
+    """Whether a line that was written can be written over: on a terminal that is not a dumb one. Closed streams are None."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def _columns(row: Row) -> tuple[tuple[str, str, str], ...]:

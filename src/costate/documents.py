@@ -19,7 +19,16 @@ def document_on_stdout(wanted: bool) -> Iterator[Give]:
         return
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        yield lambda document: print(as_json(document), file=stdout)
+        yield lambda document: print(_encodable(as_json(document), stdout.encoding or "utf-8"), file=stdout)
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """JSON with escapes where an encoding lacks a character: a script is to read the same text in any encoding."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), indent=1)
+    return text
 
 
 def as_json(document: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from costate._checks import MOST_EPISODES, require_at_most
 from costate._errors import ConfigError
 from costate._files import explained_errors, write_atomically
 from costate._progress import Tell, nobody
@@ -117,6 +118,7 @@ def evaluate(
     sensors = evaluated_sensors(run.config, asked, warn=warn)
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}, but at least 1 episode is needed. The paper uses 100.")
+    require_at_most("episodes", episodes, MOST_EPISODES)
     check_seed(seed)
     checkpoint, controller = load_controller(run, step, warn)
     returns = play(run.config.task, controller, sensors, episodes, seed, tell)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
+from costate._counted import counted
 from costate._errors import CheckpointError, StorageError
 from costate._files import remove
 from costate.algorithms import algorithm_for
@@ -51,7 +52,7 @@ def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
     """One line that says what will run."""
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
-        f"{variant(config)} on {config.task}: {config.final_steps:,} steps ({config.iterations} iterations), "
+        f"{variant(config)} on {config.task}: {config.final_steps:,} steps ({counted(config.iterations, 'iteration')}), "
         f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
     )
 

@@ -7,6 +7,9 @@ from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate.rollout import RolloutConfig
 
+# Of a number with twenty digits nobody wants to see all, nor to wait for them.
+LARGEST_DIVISOR = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig:
@@ -112,18 +115,23 @@ def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:
     return rollout.environments * pieces // ppo.minibatches
 
 
+def _divisors(number: int) -> list[int]:
+    """The numbers that divide another one, without those that are too large to be of use."""
+    return [divisor for divisor in range(1, min(number, LARGEST_DIVISOR) + 1) if number % divisor == 0]
+
+
 def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
     """Raise unless the streams of one iteration split evenly into minibatches."""
     length = ppo.bptt_length or rollout.rollout_length
     if rollout.rollout_length % length:
-        divisors = [d for d in range(1, rollout.rollout_length + 1) if rollout.rollout_length % d == 0]
+        divisors = _divisors(rollout.rollout_length)
         raise ConfigError(
             f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout cannot be cut into equal pieces. "
             f"Lengths that work: {', '.join(map(str, divisors))}."
         )
     streams = rollout.environments * (rollout.rollout_length // length)
     if streams % ppo.minibatches:
-        allowed = [m for m in range(1, streams + 1) if streams % m == 0]
+        allowed = _divisors(streams)
         below = rollout.environments // ppo.minibatches * ppo.minibatches
         sizes = " or ".join(str(size) for size in (below, below + ppo.minibatches) if size > 0)
         raise ConfigError(

@@ -12,10 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from costate._checks import require_at_most
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
 
 Storage = Literal["float32", "float16"]
+# More than any machine can hold, and few enough for the memory that they take to be computed.
+MOST_ROWS = 10**12
 
 
 class ReplayRows(eqx.Module):
@@ -163,6 +166,7 @@ class ReplayConfig:
     """Memory at the start of a window: empty, or what the networks of that time remembered there, which is then stored with every row."""
 
     def __post_init__(self) -> None:
+        require_at_most("capacity", self.capacity, MOST_ROWS)
         if self.window < self.burn_in + 2:
             raise ConfigError(
                 f"window is {self.window} and burn_in is {self.burn_in}, but a window needs two rows more than its burn-in: one to learn from, one "

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
 from costate.cores import AbstractCore
@@ -34,6 +35,7 @@ class RolloutConfig:
     """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink, which tries a direction for longer."""
 
     def __post_init__(self) -> None:
+        require_finite(self)
         if not 0.0 <= self.noise_colour <= 2.0:
             raise ConfigError(
                 f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red noise). 1 is pink noise."

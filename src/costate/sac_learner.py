@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from costate._counted import counted
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Int, Key
 from costate.averages import Metrics, episode_metrics
@@ -44,8 +45,9 @@ def check_sac(rollout: RolloutConfig, config: SACConfig, iterations: int) -> Non
     warming = warmup_iterations(config, rollout)
     if warming >= iterations:
         raise ConfigError(
-            f"Learning would start after {warming} iterations of random controls (warmup_steps is {config.warmup_steps}), but the run has only "
-            f"{iterations} of {steps} steps. Use fewer warmup_steps, or more steps."
+            f"warmup_steps is {config.warmup_steps}, so learning would start after {warming * steps:,} environment steps of random controls, but the "
+            f"run ends after {iterations * steps:,} ({counted(iterations, 'iteration')} of {steps:,} steps). Ask for at least --steps "
+            f"{(warming + 1) * steps}, or for fewer --warmup-steps."
         )
     rows = config.replay.rows(rollout.environments)
     if rows < rollout.rollout_length:

@@ -51,31 +51,57 @@ def _explanation(module: Any, event: Any) -> str:
         case "MissingArgs":
             return f"{', '.join(_shown(each.arg) for each in event.missing_arguments)} must be given."
         case "BadValue":
-            return f"{_shown(event.argument)} was given without its value."
+            return f"{_shown(event.argument)} needs a value, but none was given."
         case "InstantiationFailure":
-            name = "A value" if event.argument is None else _shown(event.argument)
-            return f"{name} cannot be read: {str(event.message).rstrip('.')}."
+            # A config that refuses a value says itself what is wrong with it; a value that is no number is told with its flag.
+            what = "A setting is out of range" if event.argument is None else f"{_shown(event.argument)} cannot be read"
+            return f"{what}: {_first_line(event.message)}."
         case other:
             return f"The command line cannot be read ({other})."
 
 
 def _shown(argument: Any) -> str:
-    """An argument as the help shows it: by its flag, or by what stands for it."""
-    return str(argument.lowered.metavar if argument.is_positional() else argument.display_name())
+    """An argument as the help shows it: by its flag, or by what stands for it; a list of choices stands for nothing."""
+    if not argument.is_positional():
+        return str(argument.display_name())
+    metavar = str(argument.lowered.metavar)
+    return str(argument.field.intern_name).upper() if metavar.startswith("{") else metavar
+
+
+def _first_line(message: Any) -> str:
+    """What the parser says first; where several types are possible it goes on with all that it has tried."""
+    return str(message).strip().partition("\n")[0].rstrip(".")
 
 
 def _unknown(module: Any, tokens: list[str]) -> str:
     """The first token that no setting takes; a value behind a misspelt flag is left over as well."""
     flags = [token.partition("=")[0] for token in tokens if token.startswith("--")]
     if not flags:
-        return f"Nothing is known to do with {', '.join(map(repr, tokens))}. Perhaps the flag before it is missing."
+        several = len(tokens) > 1
+        shown = ", ".join(map(repr, tokens))
+        return f"Unexpected argument{'s' * several} {shown}. Is a flag missing before {'them' if several else 'it'}?"
     known: dict[str, list[list[str]]] = {}
     for words, settings in settings_of_command(module):
         for name in {name for setting in settings for name in setting.names}:
             known.setdefault(name, []).append(words)
     if flags[0] in known:
-        ways = " or ".join(" ".join(arguments) for arguments in known[flags[0]])
-        where = "no setting of the learner, core or readout that was chosen" if [] in known[flags[0]] else f"a setting only with {ways}"
-        return f"{flags[0]} is {where}."
+        return _of_another_choice(flags[0], known[flags[0]])
     hint = instead_of(flags[0]) or nearest(flags[0], tuple(known)).partition("Known:")[0].strip()
     return f"There is no setting {flags[0]}. {hint}".strip()
+
+
+LEARNERS = {"ppo": "PPO", "sac": "soft actor-critic"}
+
+
+def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
+    """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
+    for part in ("core", "readout"):
+        if flag.startswith(f"--{part}."):
+            names = list(dict.fromkeys(name for choice, name in (way for way in ways if len(way) == 2) if choice == f"--{part}"))
+            listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
+            return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
+    owner, other = ("ppo", "sac") if [] in ways else ("sac", "ppo")
+    return (
+        f"{flag} is a setting of {LEARNERS[owner]}, and {LEARNERS[other]} has no such setting. Leave {flag} out, or choose {LEARNERS[owner]} "
+        f"with --algorithm {owner} or a preset of it."
+    )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from costate._checks import MOST_EPISODES, require_at_most
 from costate._errors import ConfigError
 from costate.alignment.comparison import Comparison
 from costate.alignment.moments import Moments
@@ -41,6 +42,8 @@ class AlignmentSettings:
             raise ConfigError(f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed.")
         if self.knockout_episodes < 0:
             raise ConfigError(f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out.")
+        for name in ("episodes", "steps", "horizon", "knockout_episodes"):
+            require_at_most(name, getattr(self, name), MOST_EPISODES)
         check_seed(self.seed)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from costate._counted import counted
 from costate.alignment.result import AlignmentSettings
 from costate.arguments import read_arguments
 from costate.countdown import countdown
@@ -37,7 +38,8 @@ def run(arguments: list[str]) -> int:
     settings = parsed.settings
     with document_on_stdout(parsed.json) as give:
         print(
-            f"{trained.config.task}: {settings.episodes} episodes of {settings.steps} moments, co-states over {settings.horizon} steps → "
+            f"{trained.config.task}: {counted(settings.episodes, 'episode')} of {settings.steps} moments, co-states over "
+            f"{counted(settings.horizon, 'step')} → "
             f"{trained.path / 'alignment'}",
             flush=True,
         )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from costate._checks import MOST_SEEDS, require_at_most
 from costate._errors import ConfigError
 from costate.arguments import read_arguments
 from costate.config import AlgorithmName
@@ -47,6 +48,7 @@ def run(arguments: list[str]) -> int:
     for name in ("seeds", "repeats"):
         if getattr(parsed, name) < 1:
             raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
+        require_at_most(name, getattr(parsed, name), MOST_SEEDS)
     name = parsed.preset or usual_preset(parsed.algorithm)
     TASKS[parsed.task]  # an unknown task is said before a minute has passed
     if parsed.algorithm is not None:

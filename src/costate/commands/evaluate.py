@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from costate._counted import counted
 from costate._errors import ConfigError
 from costate.arguments import read_arguments
 from costate.countdown import countdown
@@ -35,7 +36,7 @@ class EvaluateArguments:
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
-    """What is not given is as it was in training."""
+    """Unspecified settings are inherited from training; settings that have no effect are dropped."""
 
 
 ARGUMENTS = EvaluateArguments
@@ -52,11 +53,11 @@ def run(arguments: list[str]) -> int:
     parsed = read_arguments("evaluate", EvaluateArguments, arguments, defaults)
     if parsed.sensors.mask_input != trained.config.sensors.mask_input:
         raise ConfigError(
-            f"mask_input is {parsed.sensors.mask_input}, but the policy was trained with {trained.config.sensors.mask_input} and reads so many "
-            f"numbers. Leave it out."
+            f"mask_input is {parsed.sensors.mask_input}, but the policy was trained with {trained.config.sensors.mask_input}, which decides how many "
+            f"numbers it reads. Leave --mask-input out."
         )
     with document_on_stdout(parsed.json) as give:
-        print(f"evaluating {parsed.run}: {parsed.episodes} episodes", flush=True)
+        print(f"evaluating {parsed.run}: {counted(parsed.episodes, 'episode')}", flush=True)
         sensors = evaluated_sensors(trained.config, parsed.sensors, given, _warn)
         with countdown() as tell:
             result, path = evaluate(
@@ -74,7 +75,7 @@ def _warn(text: str) -> None:
 
 def _summarise(result: Evaluation, sensors: SensorConfig) -> None:
     low, high = result.quartiles
-    print(f"{result.task} at {sensors}, {len(result.returns)} episodes, checkpoint of step {result.env_steps:,}")
+    print(f"{result.task} at {sensors}, {counted(len(result.returns), 'episode')}, checkpoint of step {result.env_steps:,}")
     print(f"return: mean {result.mean:.1f}, median {result.median:.1f}, interquartile range {low:.1f} to {high:.1f}")
     known = regret(result)
     if known is not None:

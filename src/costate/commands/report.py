@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from costate._counted import counted
 from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
@@ -40,6 +41,6 @@ def run(arguments: list[str]) -> int:
         for entry in collection.entries:
             if not entry.finished:
                 print(f"unfinished: {entry.label} at {entry.env_steps:,} steps{f', failed: {entry.failure}' if entry.failure else ''}")
-        print(f"{len(collection.entries)} runs reported; written: {page}")
+        print(f"{counted(len(collection.entries), 'run')} reported; written: {page}")
         give(json.loads((page.parent / SUMMARY).read_text()) | {"written": page})
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from costate._counted import counted
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, write_atomically
 from costate._progress import among
@@ -99,7 +100,7 @@ def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: st
         )
     runs, refused = _fitting(runs, parameter, grid, changes)
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
-    print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} × {len(grid)} {what} × {parsed.episodes} episodes → {where}", flush=True)
+    print(f"{counted(len(runs), 'run')} × {len(grid)} {what} × {counted(parsed.episodes, 'episode')} → {where}", flush=True)
 
     def say(text: str) -> None:
         print(text, flush=True)
@@ -141,16 +142,19 @@ def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
     """What is varied, and through which values."""
     if parsed.over is None:
         if parsed.values:
-            raise ConfigError(f"values are {list(parsed.values)}, but not of what. Say so with --over, or give blackout probabilities by --dropouts.")
+            raise ConfigError(
+                f"--values needs --over: name the setting to vary, for example --over noise --values {' '.join(f'{v:g}' for v in parsed.values)}. "
+                f"Blackout probabilities are given by --dropouts."
+            )
         return "dropout", check_grid(parsed.dropouts or GRID)
     parameter = parsed.over.replace("-", "_")
     if parsed.dropouts:
         raise ConfigError(
-            f"dropouts are {list(parsed.dropouts)}, but {parameter} is to be varied, and only one setting can be. Leave --dropouts or --over out; a "
-            f"single probability for all values is given by --sensors dropout={parsed.dropouts[0]:g}."
+            f"--dropouts and --over {parsed.over} were both given, but only one setting can be varied. Leave one of them out; to use one blackout "
+            f"probability throughout, give --sensors dropout={parsed.dropouts[0]:g}."
         )
     if not parsed.values:
-        raise ConfigError(f"{parameter} is to be varied, but through no values. Give them, for example --over noise --values 0 0.1 0.2.")
+        raise ConfigError(f"--over {parsed.over} needs --values: give the values to try, for example --over noise --values 0 0.1 0.2.")
     return parameter, check_grid(parsed.values, parameter)
 
 
@@ -160,7 +164,7 @@ def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"A setting of the sensors is {setting!r}, but it should be NAME=VALUE, for example dropout=0.")
+            raise ConfigError(f"--sensors takes NAME=VALUE, but {setting!r} has no value. For example: --sensors dropout=0.")
         name = name.replace("-", "_")
         changes[name] = value.split("+") if name == "hide" else _number(value)
     return changes

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from costate._counted import counted
 from costate._errors import ConfigError
 from costate._files import explained_errors, remove, write_atomically
 from costate.arguments import read_arguments
@@ -50,7 +51,8 @@ def run(arguments: list[str]) -> int:
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
     with document_on_stdout(parsed.json) as give:
-        print(f"solving {parsed.problem}: {problem.state_size} states, {problem.control_size} controls, {time} → {where}", flush=True)
+        size = f"{counted(problem.state_size, 'state')}, {counted(problem.control_size, 'control')}"
+        print(f"solving {parsed.problem}: {size}, {time} → {where}", flush=True)
         keep_compiled_programs()
         with countdown() as tell:
             solution = solve(problem, tell)
@@ -81,7 +83,8 @@ def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProbl
         problem = dataclasses.replace(problem, horizon=arguments.horizon)
     if arguments.initial_state is not None:
         if len(arguments.initial_state) != problem.state_size:
-            raise ConfigError(f"--initial-state has {len(arguments.initial_state)} numbers, but {problem.name} has {problem.state_size} states.")
+            given, needed = counted(len(arguments.initial_state), "number"), counted(problem.state_size, "state")
+            raise ConfigError(f"--initial-state has {given}, but {problem.name} has {needed}. Give one number for each.")
         with jax.enable_x64(True):
             problem = dataclasses.replace(problem, initial_state=jnp.asarray(arguments.initial_state, jnp.float64))
     return problem

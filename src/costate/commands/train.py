@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import tyro
 
+from costate._checks import MOST_SEEDS, require_at_most
 from costate._errors import ConfigError, RunDirectoryError
 from costate._other_names import by_position, in_our_words
 from costate.arguments import read_arguments
@@ -213,6 +214,7 @@ def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, rep
 def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed.")
+    require_at_most("seeds", seeds, MOST_SEEDS)
     return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from costate._errors import ConfigError
 from costate._progress import Tell, nobody
 from costate._types import Float
 from costate.control.arcs import WholeArc
@@ -46,6 +47,12 @@ def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
         laws = _smooth_versions(double)
         tell(None, "looking for a guess by direct transcription")
         guess = transcribe(laws[0])
+        if not np.isfinite(guess.points).all():
+            over = f"over a horizon of {problem.horizon:g} " if problem.horizon is not None else ""
+            raise ConfigError(
+                f"{problem.name} overflows {over}from the initial state {np.asarray(problem.initial_state).tolist()}: its states or co-states are no "
+                f"longer finite. Use a shorter horizon, or start nearer to 0."
+            )
         reason = _infeasibility(double) if guess.miss > REACHED else ""
         tried: list[Solution] = []
         tell(None, "solving the boundary-value problem")

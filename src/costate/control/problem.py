@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from costate._counted import counted
 from costate._errors import ConfigError
 from costate._types import Array, Float
 from costate.control.costs import AbstractControlCost, FuelCost, QuadraticCost
@@ -93,6 +94,11 @@ def check_problem(problem: ControlProblem) -> None:
         raise ConfigError(
             f"{problem.name}: initial_state has shape {states.shape} and limit has shape {controls.shape}, but they must be vectors: one number for "
             f"each component of the state, one for each actuator."
+        )
+    if not isinstance(states, jax.core.Tracer) and not np.isfinite(states).all():
+        raise ConfigError(
+            f"{problem.name}: initial_state is {np.asarray(states).tolist()}, but every component must be a finite number. Give "
+            f"{counted(states.size, 'number')}, one for each component of the state."
         )
     size, width = states.shape[0], controls.shape[0]
     expected = {"drift": (size,), "influence": (size, width), "state_cost": (), "terminal_cost": ()}

@@ -208,8 +208,8 @@ class HostEnv(AbstractEnv):
             wrong = [f"{group} {value}" for group, value in zip(groups, observation[i], strict=True) if not np.isfinite(value)]
             wrong += [] if np.isfinite(reward[i]) else [f"reward {reward[i]}"]
             raise SimulationError(
-                f"{self._name} showed what is not a finite number: {', '.join(wrong[:3])}. It was {self._which(int(i))}. Nothing can be learnt from "
-                f"that, so training stops; the last checkpoint is kept."
+                f"{self._name} returned NaN or Inf: {', '.join(wrong[:3])} (in {self._which(int(i))}). Nothing can be learnt from that, so training "
+                f"stops; the last checkpoint is kept. Correct the environment, then continue with `costate train --resume RUN`."
             )
 
     def _require_ends(self, ends: Bool[np.ndarray, " N"]) -> None:

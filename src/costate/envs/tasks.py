@@ -99,7 +99,7 @@ class TaskRegistry(Registry[Task]):
 
     def __init__(self) -> None:
         super().__init__("task", listed_by="costate tasks")
-        self._listing += "; one of your own is in a file that --tasks names"
+        self._listing += "; for a task of your own, name its Python file with --tasks FILE"
         self.families: dict[str, Family] = {}
         self._made: dict[str, Task] = {}
 

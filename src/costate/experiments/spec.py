@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from costate._checks import whole
+from costate._checks import MOST_EPISODES, MOST_SEEDS, whole
 from costate._errors import ConfigError
 from costate._other_names import instead_of
 from costate._registry import nearest
@@ -56,6 +56,8 @@ class EvaluationPlan:
 
     def __post_init__(self) -> None:
         wrong = [f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100."] if self.episodes < 1 else []
+        if self.episodes > MOST_EPISODES:
+            wrong.append(f"evaluation.episodes is {self.episodes}, but at most {MOST_EPISODES:,} are possible. The paper uses 100.")
         try:
             if self.dropouts:
                 check_grid(self.dropouts)
@@ -218,7 +220,11 @@ def _task_name(name: str) -> str:
 def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     value = table.get("seeds", 1)
     value = [whole(each) for each in value] if isinstance(value, list) else whole(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    many = isinstance(value, int) and not isinstance(value, bool)
+    if many and value > MOST_SEEDS:
+        problems.add(f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds.")
+        return ()
+    if many and value >= 1:
         return tuple(range(value))
     listed = isinstance(value, list) and value and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
     if not listed:

@@ -21,6 +21,7 @@ import jax
 from costate._errors import ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, remove, try_lock, write_atomically
 from costate._lean import this_process_is_ours
+from costate._streams import make_writable
 from costate._task_files import load_task_files
 from costate.checkpoint import newest_steps
 from costate.config import from_json
@@ -186,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     jax.config.update("jax_num_cpu_devices", job.cores)
     load_task_files()
     this_process_is_ours()
+    make_writable()
     code = perform(job)
     if claim is not None:
         claim.release()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from costate._lean import this_process_is_ours
+from costate._streams import make_writable
 from costate.config import RunConfig
 from costate.interrupts import stop_requests
 from costate.run_directory import CONFIG_FILE, open_run
@@ -98,4 +99,5 @@ def _is_ready(run: pathlib.Path, since: float) -> bool:
 
 if __name__ == "__main__":
     this_process_is_ours()
+    make_writable()
     attend(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
