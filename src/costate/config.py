@@ -52,7 +52,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
         require_finite(self)
-        require_countable(self, but=("seed", "steps", "capacity"))
+        require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
         check_sensors(self.sensors, task.observation, task.episode_steps)
         # Before the learner's own checks, which would speak of a run without iterations.
         self._check_budget()
