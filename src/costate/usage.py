@@ -1,6 +1,7 @@
 """What is wrong with a command line, as one paragraph. The parser draws boxes instead; it tells beforehand what it would draw."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -69,8 +70,10 @@ def _shown(argument: Any) -> str:
 
 
 def _first_line(message: Any) -> str:
-    """What the parser says first; where several types are possible it goes on with all that it has tried."""
-    return str(message).strip().partition("\n")[0].rstrip(".")
+    """What the parser says first. Where several types are possible, it names all of them and goes on with what it has tried."""
+    line = str(message).strip().partition("\n")[0].rstrip(".")
+    several = re.fullmatch(r"no type matching .* could be instantiated from (\[.*\])", line)
+    return line if several is None else f"{several[1]} is not what it takes"
 
 
 def _unknown(module: Any, tokens: list[str]) -> str:

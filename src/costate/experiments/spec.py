@@ -220,11 +220,10 @@ def _task_name(name: str) -> str:
 def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     value = table.get("seeds", 1)
     value = [whole(each) for each in value] if isinstance(value, list) else whole(value)
-    many = isinstance(value, int) and not isinstance(value, bool)
-    if many and value > MOST_SEEDS:
-        problems.add(f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds.")
-        return ()
-    if many and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        if value > MOST_SEEDS:
+            problems.add(f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds.")
+            return ()
         return tuple(range(value))
     listed = isinstance(value, list) and value and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
     if not listed:
