@@ -2,12 +2,13 @@
 
 import dataclasses
 import inspect
+from typing import Literal
 
 import pytest
 
 from costate._errors import ConfigError
 from costate._other_names import EXPLANATIONS, OTHER_NAMES, instead_of
-from costate.arguments import whole_number
+from costate.arguments import read_arguments, whole_number
 from costate.cli import main
 from costate.commands import train
 from costate.config import RunConfig, from_json, to_json, with_overrides
@@ -64,6 +65,23 @@ def test_a_fraction_of_a_step_is_refused_plainly(asked, capsys):
         parse_spec('tasks = ["LQR"]\nvariants = ["gru"]\nsteps = 1.5', "x")
     with pytest.raises(ConfigError, match=r"epochs is 1\.5, but it should be a whole number"):
         from_json({"task": "LQR", "ppo": {"epochs": 1.5}})
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    steps: int | None = None
+    step: int | Literal["best"] | None = None
+    rate: float | None = 0.5
+    at: tuple[int, ...] = ()
+    discount: float = 1
+
+
+def test_numbers_may_be_none_or_a_word_where_the_field_says_so():
+    words = ["--steps", "1e3", "--step", "best", "--rate", "None", "--at", "1e1", "2", "--discount", "1e-1"]
+    assert read_arguments("example", Numbers, words) == Numbers(1000, "best", None, (10, 2), 0.1)
+    assert read_arguments("example", Numbers, ["--step", "2e3", "--steps", "none"]) == Numbers(step=2000)
+    assert read_arguments("example", Numbers, []) == Numbers()
+    assert [(setting.flag, setting.value) for setting in settings_of(Numbers)][:2] == [("--steps", "INT"), ("--step", "INT|best")]
 
 
 def learners() -> dict[str, set[str]]:

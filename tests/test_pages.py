@@ -21,6 +21,7 @@ from shown_runs import made_run
 
 import costate
 from costate import cli, true_costates
+from costate._other_names import EXPLANATIONS, OTHER_NAMES, TASK_NAMES
 from costate._task_files import VARIABLE
 from costate.config import RunConfig
 from costate.cores import CORES
@@ -28,10 +29,10 @@ from costate.deploy import numpy_runtime
 from costate.deploy.bundle import pack
 from costate.deploy.onnx_graph import onnx_model
 from costate.envs.tasks import TASKS
-from costate.help_text import settings_of
 from costate.policy import PolicyConfig
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
+from costate.settings import flag_of, settings_of_command
 
 # Snippets take the first policy of this folder, and what is written beside it.
 PREPARED = {
@@ -209,12 +210,12 @@ def test_every_name_of_the_library_is_reached_by_importing_it_alone() -> None:
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """All flags of all commands, with every learner, core and readout."""
-    found = {"--debug", "--tasks", "--version", "--help"}
+    """All flags of all commands, with every learner, core and readout, and what other libraries call them."""
+    found = {"--debug", "--tasks", "--version", "--help", "--help-all"}
+    found |= {flag_of(name) for name in (*OTHER_NAMES, *EXPLANATIONS, *TASK_NAMES)}
     for name in cli.COMMANDS:
-        command = importlib.import_module(f"costate.commands.{name}")
-        for beside in getattr(command, "BESIDE", ([],)):
-            found |= {flag for setting in settings_of(command.run, beside) for flag in setting.names}
+        for _, settings in settings_of_command(importlib.import_module(f"costate.commands.{name}")):
+            found |= {flag for setting in settings for flag in setting.names}
     return frozenset(found)
 
 

@@ -1,9 +1,12 @@
 """Arguments of a command from the words of a command line."""
 
+import contextlib
 import decimal
 import functools
+import types
+import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -49,32 +52,51 @@ def _fraction(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
 
 
-def _or_none(read: Callable[[str], Any], text: str) -> Any:
-    return None if text.lower() == "none" else read(text)
+def _first_that_reads(readers: Sequence[Callable[[str], Any]], text: str) -> Any:
+    """What the first reader makes of a text that one of them can read; raises what the last one says."""
+    for read in readers[:-1]:
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return readers[-1](text)
+
+
+def _word(words: tuple[Any, ...], text: str) -> Any:
+    if text not in words:
+        raise ValueError(f"{text!r} is not one of {', '.join(map(str, words))}")
+    return text
+
+
+def _nothing(text: str) -> None:
+    if text.lower() != "none":
+        raise ValueError(f"{text!r} is not None")
+
+
+def _readers(kind: Any) -> list[Callable[[str], Any]]:
+    """How each of the types that a number can be is read, the number itself last; none if it is not a number."""
+    members = get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    numbers = [member for member in members if member in (int, float)]
+    others = [member for member in members if member not in numbers]
+    if len(numbers) != 1 or any(member is not type(None) and get_origin(member) is not Literal for member in others):
+        return []
+    first = [_nothing if member is type(None) else functools.partial(_word, get_args(member)) for member in others]
+    return [*first, whole_number if numbers[0] is int else _fraction]
 
 
 @functools.cache
 def _registry() -> ConstructorRegistry:
     """How numbers are read; tyro's own reader takes no 1e6 for a whole one, and answers a wrong one with all that it has tried."""
     registry = ConstructorRegistry()
-    readers: dict[Any, tuple[str, Callable[[str], Any]]] = {
-        int: ("INT", whole_number),
-        float: ("FLOAT", _fraction),
-        int | None: ("INT", functools.partial(_or_none, whole_number)),
-        float | None: ("FLOAT", functools.partial(_or_none, _fraction)),
-    }
 
     @registry.primitive_rule
     def number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        found = next((reader for kind, reader in readers.items() if info.type == kind), None)
-        if found is None:
+        readers = _readers(info.type)
+        if not readers:
             return None
-        metavar, read = found
         return PrimitiveConstructorSpec(
             nargs=1,
-            metavar=metavar,
-            instance_from_str=lambda words: read(words[0]),
-            is_instance=lambda value: value is None or isinstance(value, int | float),
+            metavar="NUMBER",
+            instance_from_str=lambda words: _first_that_reads(readers, words[0]),
+            is_instance=lambda value: value is None or isinstance(value, int | float | str),
             str_from_instance=lambda value: [str(value)],
         )
 

@@ -110,8 +110,8 @@ def _flags(name: str, hint: Any) -> tuple[str, ...]:
 def _value(hint: Any) -> tuple[str, tuple[str, ...]]:
     """What a type looks like on a command line, and its choices. That it may also be None is left to its description."""
     if get_origin(hint) in (typing.Union, types.UnionType):
-        others = [each for each in get_args(hint) if each is not type(None)]
-        return _value(others[0])
+        parts = [_value(each) for each in get_args(hint) if each is not type(None)]
+        return "|".join(value for value, _ in parts), parts[0][1] if len(parts) == 1 else ()
     if get_origin(hint) is tuple:
         value, choices = _value(get_args(hint)[0])
         return f"{value} …", choices

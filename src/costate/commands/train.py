@@ -118,7 +118,7 @@ LAYOUT = Layout(
         "Task and sensors": ("task", "sensors"),
         "Learner": ("algorithm", "ppo", "sac", "rollout"),
         "Policy": ("core", "readout", "policy"),
-        "Logging": ("checkpoint_every", "live", "port", "wandb"),
+        "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
     },
     usual={
         "preset": "Variant:",
@@ -142,6 +142,7 @@ LAYOUT = Layout(
         "sac.learning_rate": "Adam's step size.",
         "core": "Memory:",
         "policy.hidden_size": "Width of the memory.",
+        "evaluate_every": "Environment steps between two evaluations; 0 for none.",
         "checkpoint_every": "Iterations between two checkpoints.",
         "live": "Watch training in the browser.",
         "wandb": "Project at Weights & Biases to log to as well.",
