@@ -2,7 +2,9 @@
 
 import dataclasses
 import gc
+import os
 import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from test_training import Breaker, numbers, two_iterations
 
 from costate._errors import ConfigError, CostateError
 from costate.algorithms import algorithm_for
-from costate.checkpoint import folders, load
+from costate.checkpoint import folders, load, steps_of
 from costate.config import RunConfig
 from costate.controllers import SquashedController
 from costate.envs.analytic import AnalyticEnv
@@ -114,6 +116,39 @@ def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not
     assert outcome.finished
     assert numbers(outcome.run) == numbers(whole)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(outcome.run)), jax.tree.map(_raw, remembered(whole)))
+
+
+class Interrupter(Breaker):
+    """Presses Ctrl-C after an iteration."""
+
+    def progress(self, progression) -> None:
+        if progression.row["iteration"] == self.after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.quick("rows-kept")
+@pytest.mark.parametrize("capacity", [120, 1000], ids=["rows-overwritten", "rows-kept"])
+def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_to_the_same_numbers(tmp_path, capacity):
+    """Saved is where the episodes under way began, which is not where a checkpoint was due.
+
+    Both rings are full. Those of 60 rows have lost what came after the last checkpoint; those of 500 rows still hold it.
+    """
+    replay = ReplayConfig(capacity=capacity, window=6, burn_in=2, batch=2, start="stored")
+    sac = SACConfig(steps_per_update=25, warmup_steps=100, observation_statistics="running", explorers=1, head_width=4, replay=replay)
+    config = RunConfig("LQR", steps=1600, checkpoint_every=16, policy=PolicyConfig(4), rollout=RolloutConfig(2, 25), algorithm="sac", sac=sac)
+    assert (config.cycle, config.iterations) == (8, 32)
+    whole = train(config, tmp_path / "whole").run
+    stopped = Interrupter(after=27)
+    outcome = train(config, tmp_path / "stopped", reporter=stopped)
+    assert not outcome.finished
+    assert len(outcome.run.read_metrics()) == 27
+    assert [steps_of(folder) for folder in folders(outcome.run.checkpoints)] == [0, 800, 1200]
+    assert "stopped at step 1,350; saved is step 1,200" in stopped.said[-1]
+    assert "the 150 steps in between will be done again" in stopped.said[-1]
+    resumed = resume(tmp_path / "stopped")
+    assert resumed.finished
+    assert numbers(resumed.run) == numbers(whole)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(resumed.run)), jax.tree.map(_raw, remembered(whole)))
 
 
 def _raw(leaf):

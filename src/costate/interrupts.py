@@ -10,7 +10,7 @@ from types import FrameType
 
 INTERRUPTED = 130
 """What a shell reports for a program that Ctrl-C ended."""
-NOTICE = b"\nStopping: finishing what is under way, then saving (Ctrl-C again to stop at once) ...\n"
+NOTICE = b"\nStopping after this iteration, then saving; press Ctrl-C again to stop now ...\n"
 
 
 class StopRequest:

@@ -21,6 +21,7 @@ from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
 from costate.course import Position, advance, compile_at, start_cycle
 from costate.curves import draw_learning_curve
+from costate.cycle_start import CycleStart, back_at_start, remember_start
 from costate.divergence import diverged_runs, divergence, slow_down
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
@@ -265,9 +266,9 @@ def _iterate(
     """Iterations until the budget is used up or a stop is asked for; true if the budget is used up.
 
     Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are taken, and why a resumed
-    run is equal to an uninterrupted one.
+    run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is under way, and saves where the cycle began.
     """
-    config = group.config
+    config, algorithm = group.config, algorithm_for(group.config)
     compiled: AbstractIteration | None = None
     # A run's clock goes on where it was stopped; it counts compiling and saving too.
     began = time.perf_counter() - _elapsed(group.runs[0])
@@ -275,10 +276,9 @@ def _iterate(
     drawn = time.perf_counter()
     # A column that has no number yet, where there will be one.
     shown: Row = {} if interval(config) is None else {RETURN: math.nan}
-    while position.iteration < config.iterations:
+    start: CycleStart | None = None
+    while position.iteration < config.iterations and not stop.asked:
         between_cycles = position.iteration % config.cycle == 0
-        if between_cycles and stop.asked:
-            break
         if between_cycles and position.iteration - position.saved[0].iteration >= config.checkpoint_every:
             position = _save(group, position)
             if time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES:
@@ -289,10 +289,13 @@ def _iterate(
         if compiled is None:
             compiled, position, about = compile_at(group, env, position)
             reporter.say(about)
+        if between_cycles or start is None:
+            start = remember_start(algorithm, position)
         before = position
         position, rows = advance(group, compiled, position)
-        _stop_if_diverged(group, before, rows)
-        if evaluator.is_due(position.iteration):
+        _stop_if_diverged(group, functools.partial(back_at_start, algorithm, start, before), position.iteration, rows)
+        # What is to be done again after a stop is evaluated then.
+        if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
             rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
         rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
         for each, row in zip(logs, rows, strict=True):
@@ -307,10 +310,26 @@ def _iterate(
         except OSError:
             # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
             stop.ask()
+    ended, finished = position.iteration, position.iteration == config.iterations
+    if start is not None and not finished and ended % config.cycle:
+        position = back_at_start(algorithm, start, position)
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
+    if ended != position.iteration:
+        # The reader may have gone away, which is why it stopped.
+        with contextlib.suppress(OSError):
+            reporter.say(_goes_back(config, ended, position.iteration))
     _draw(group)
-    return position.iteration == config.iterations
+    return finished
+
+
+def _goes_back(config: RunConfig, ended: int, saved: int) -> str:
+    """A sentence about a run that was stopped in the middle of a cycle."""
+    per_iteration = config.rollout.steps_per_iteration
+    return (
+        f"stopped at step {ended * per_iteration:,}; saved is step {saved * per_iteration:,}, where the episodes under way began, because these "
+        f"cannot be saved; the {(ended - saved) * per_iteration:,} steps in between will be done again, to the same numbers"
+    )
 
 
 def _elapsed(run: Run) -> float:
@@ -335,13 +354,12 @@ def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) 
     return dataclasses.replace(position, saved=saved)
 
 
-def _stop_if_diverged(group: Group, before: Position, rows: Sequence[Row]) -> None:
+def _stop_if_diverged(group: Group, cycle_start: Callable[[], Position], iteration: int, rows: Sequence[Row]) -> None:
     """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
     broken = diverged_runs(group, rows)
     if not broken:
         return
     healthy = [run.config.seed for run in group.runs if run not in broken]
-    if healthy and before.iteration % group.config.cycle == 0:
-        # The starts of this iteration's episodes were counted already.
-        _save(group, dataclasses.replace(before, restarts=before.restarts - 1), healthy)
-    raise divergence(group, broken, before.iteration + 1)
+    if healthy:
+        _save(group, cycle_start(), healthy)
+    raise divergence(group, broken, iteration)

@@ -23,6 +23,7 @@ from costate.wandb_log import load_wandb
 
 # Seconds between two looks at the folders of the runs that are at work.
 REFRESH = 1.0
+NOTICE = b"\nStopping: the workers finish their iterations and save; press Ctrl-C again to stop now ...\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> bool:
         together = open_sweep(folder, spec, backend.places(), retry_failed=parsed.retry_failed)
         jobs = jobs_left(folder, spec, together, parsed.wandb)
         watch = stack.enter_context(contextlib.closing(watch_for_stdout()))
-        stop = stack.enter_context(stop_requests())
+        stop = stack.enter_context(stop_requests(NOTICE))
         return run_jobs(backend, jobs, spec.resources.retries, stop, _Progress(spec, folder, watch).look)
 
 
