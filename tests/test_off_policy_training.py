@@ -16,7 +16,7 @@ from costate._errors import ConfigError, CostateError
 from costate.algorithms import algorithm_for
 from costate.checkpoint import folders, load, steps_of
 from costate.config import RunConfig
-from costate.controllers import SquashedController
+from costate.controllers import SquashedController, scale_control
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import TargetAction
 from costate.evaluation import evaluate
@@ -30,7 +30,6 @@ from costate.run_directory import open_run
 from costate.running_stats import empty_stats
 from costate.sac import SACConfig
 from costate.sac_networks import build_actor
-from costate.sac_rollout import scale_control
 from costate.training import resume, train
 
 # 7 × 143 = 1001 rows, a whole episode with its last observation.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from costate.controllers import scale_control
 from costate.envs.analytic import AnalyticEnv
 from costate.envs.probes import DelayedReward, EndlessReward, TargetAction
 from costate.envs.sensors import SensorConfig, SensorEnv
@@ -15,7 +16,7 @@ from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig, explore
 from costate.running_stats import empty_stats
 from costate.sac_networks import act_once, build_actor, build_critic, controls_before, read_window, sac_inputs
-from costate.sac_rollout import SACRolloutState, roll_sac, scale_control, uniform_control
+from costate.sac_rollout import SACRolloutState, roll_sac, uniform_control
 
 
 def rolled(

@@ -12,7 +12,7 @@ from costate.envs.base import AbstractActuators, TimeStep
 from costate.policy import RecurrentActorCritic, act
 from costate.running_stats import RunningStats, normalise
 from costate.sac_networks import RecurrentActor, act_once, sac_inputs
-from costate.sac_rollout import scale_control
+from costate.squashed import to_bounds
 
 Carry = Any
 """What a controller remembers between two steps."""
@@ -116,3 +116,8 @@ class SquashedController(AbstractController):
 
     def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
         return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)
+
+
+def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
+    """From (−1, 1) to the bounds of the actuators."""
+    return to_bounds(control, env.action_low, env.action_high)

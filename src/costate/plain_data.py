@@ -7,8 +7,16 @@ from costate._checks import whole
 from costate._errors import ConfigError
 from costate._other_names import instead_of
 from costate._registry import Registry, nearest
-from costate.cores import CORES, CoreConfig
-from costate.readouts import READOUTS, ReadoutConfig
+
+CHOICES: dict[type, Registry[Any]] = {}
+"""Parts of a config that are chosen by name: what all of a kind have in common, and where they are registered."""
+
+
+def chosen_from(kind: str, base: Any) -> Registry[Any]:
+    """Return a registry of config classes, subclasses of ``base``, which appear in JSON under their names."""
+    registry: Registry[Any] = Registry(kind)
+    CHOICES[base] = registry
+    return registry
 
 
 def encode(part: Any) -> Any:
@@ -23,9 +31,6 @@ def encode(part: Any) -> Any:
 def choice(part: Any) -> dict[str, Any]:
     """The name of a part that was chosen by name."""
     return next(({"name": registry.name_of(type(part))} for base, registry in CHOICES.items() if isinstance(part, base)), {})
-
-
-CHOICES: dict[type, Registry[Any]] = {CoreConfig: CORES, ReadoutConfig: READOUTS}
 
 
 def decode(kind: type, data: Any, where: str) -> Any:

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._types import Array, Bool, Float, Int, Key
+from costate.controllers import scale_control
 from costate.cores import step_batch
-from costate.envs.base import AbstractActuators, AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.replay import ReplayRows
 from costate.rollout import Exploration, count_step, read_in_part, state_size_of
 from costate.running_stats import RunningStats
 from costate.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
-from costate.squashed import to_bounds
 
 
 class SACRolloutState(eqx.Module):
@@ -104,8 +104,3 @@ def without_blackout(seen: TimeStep) -> Float[Array, "B O"]:
 def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
     """Uniform numbers in (−1, 1) from standard normal ones: 2Φ(ε) − 1."""
     return jax.scipy.special.erf(noise / jnp.sqrt(2.0))
-
-
-def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
-    """From (−1, 1) to the bounds of the actuators."""
-    return to_bounds(control, env.action_low, env.action_high)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from costate._registry import Registry
 from costate._types import Array, Bool, Float, Key, PyTree
+from costate.plain_data import chosen_from
 
 
 class AbstractCore(eqx.Module):
@@ -84,7 +85,7 @@ class CoreConfig(abc.ABC):
         """A core with fresh weights."""
 
 
-CORES: Registry[type[CoreConfig]] = Registry("core")
+CORES: Registry[type[CoreConfig]] = chosen_from("core", CoreConfig)
 
 
 def empty_core_state(core: AbstractCore, batch: int) -> Float[Array, "B C"]:

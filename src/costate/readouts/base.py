@@ -11,6 +11,7 @@ import numpy as np
 
 from costate._registry import Registry
 from costate._types import Array, Float, Key
+from costate.plain_data import chosen_from
 
 
 class AbstractDistribution(eqx.Module):
@@ -69,7 +70,7 @@ class ReadoutConfig(abc.ABC):
         """A readout with fresh weights. Encoded observations are as wide as the hidden state."""
 
 
-READOUTS: Registry[type[ReadoutConfig]] = Registry("readout")
+READOUTS: Registry[type[ReadoutConfig]] = chosen_from("readout", ReadoutConfig)
 
 
 def over_streams(
