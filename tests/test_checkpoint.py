@@ -1,6 +1,7 @@
 """Checkpoints: exact, verified, atomic."""
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import hashlib
@@ -23,8 +24,10 @@ from costate.config import RunConfig, to_json
 from costate.policy import PolicyConfig, build_policy
 from costate.ppo import TrainState, initial_state
 from costate.ppo_config import PPOConfig
+from costate.rollout import RolloutConfig
 
-CONFIG = RunConfig("WalkerStand")
+# Ten steps in an iteration, of two environments.
+CONFIG = RunConfig("WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), ppo=PPOConfig(minibatches=2))
 
 
 @functools.partial(jax.jit, static_argnames="width")
@@ -34,7 +37,7 @@ def state(seed: int = 0, width: int = 8) -> TrainState:
 
 
 def save_at(directory, step: int) -> None:
-    save(directory, Checkpoint(step // 10, step, to_json(CONFIG), (step, step + 1)), state(step))
+    save(directory, Checkpoint(step // 10, step, to_json(CONFIG), (step // 10, step // 10 + 1)), state(step))
 
 
 def assert_same(left: TrainState, right: TrainState) -> None:
@@ -49,7 +52,7 @@ def assert_same(left: TrainState, right: TrainState) -> None:
 def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
     save_at(tmp_path, 40)
     checkpoint, loaded, _ = load(folders(tmp_path)[0], CONFIG, state(1))
-    assert checkpoint == Checkpoint(4, 40, to_json(CONFIG), (40, 41))
+    assert checkpoint == Checkpoint(4, 40, to_json(CONFIG), (4, 5))
     assert_same(loaded, state(40))
 
 
@@ -100,7 +103,7 @@ def test_a_changed_config_is_refused_by_field_and_not_taken_for_damage(tmp_path)
     save_at(tmp_path, 10)
     save_at(tmp_path, 20)
     with pytest.raises(ConfigError, match=r"Changed: seed: 0 → 7. Undo the change"):
-        load_latest(tmp_path, RunConfig("WalkerStand", seed=7), state(), print)
+        load_latest(tmp_path, dataclasses.replace(CONFIG, seed=7), state(), print)
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path):
@@ -114,11 +117,60 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
         load(folders(tmp_path)[0], CONFIG, state())
 
 
+def reseal(folder, **changes) -> None:
+    """Change entries of a record, and make its digest right again, as somebody would who means harm."""
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text()) | changes
+    del record["digest"]
+    path.write_text(json.dumps(record | {"digest": hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()}))
+
+
+def config_with(**changes):
+    return to_json(CONFIG) | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": config_with(task=5)}, "config.task is 5, but it should be str"),
+        ({"config": config_with(policy={"core": {"name": 5}})}, "The name of a core is 5, but a name is a text"),
+        ({"config": config_with(policy={"readout": {"name": ["quadratic"]}})}, r"The name of a readout is \['quadratic'\], but a name is a text"),
+        ({"config": config_with(seed=99_999_999_999_999_999_999)}, "seed is 99999999999999999999, but seeds are whole numbers"),
+        ({"config": config_with(ppo={"learning_rate": 10**400})}, "config.ppo.learning_rate is a number of 401 digits"),
+        ({"config": config_with(ppo={"learning_rate": float("nan")})}, "learning_rate is nan"),
+        ({"iteration": 3}, "iteration 3 and step 20, but an iteration has 10 steps"),
+        ({"restarts": [2]}, "its restarts should be 2 counts, one for each environment, of at most 12 episodes, but they are 1, the largest 2"),
+        ({"restarts": []}, "its restarts should be 2 counts"),
+        # To reset a simulator so often takes for ever.
+        ({"restarts": [2, 10**9]}, "the largest 1,000,000,000"),
+        ({"slowdowns": 10**9}, "the learning rate cannot have been halved 1,000,000,000 times"),
+    ],
+)
+def test_a_checkpoint_that_was_altered_and_sealed_anew_is_named_and_the_one_before_is_used(tmp_path, changes, message):
+    save_at(tmp_path, 10)
+    save_at(tmp_path, 20)
+    newest = folders(tmp_path)[-1]
+    reseal(newest, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        load(newest, CONFIG, state())
+    warnings = []
+    checkpoint, _, _ = load_latest(tmp_path, CONFIG, state(), warnings.append)
+    assert checkpoint.env_steps == 10
+    assert [str(newest) in warning and "Falling back to step_000000000010" in warning for warning in warnings] == [True]
+
+
+def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path):
+    """So that what is refused above is refused for what was altered."""
+    save_at(tmp_path, 20)
+    reseal(folders(tmp_path)[0])
+    assert load(folders(tmp_path)[0], CONFIG, state())[0].env_steps == 20
+
+
 def test_writing_the_same_step_again_replaces_it_whole(tmp_path):
     save_at(tmp_path, 10)
-    save(tmp_path, Checkpoint(1, 10, to_json(CONFIG), (5,)), state(99))
+    save(tmp_path, Checkpoint(1, 10, to_json(CONFIG), (5, 6)), state(99))
     checkpoint, loaded, _ = load(folders(tmp_path)[0], CONFIG, state())
-    assert checkpoint.restarts == (5,)
+    assert checkpoint.restarts == (5, 6)
     assert_same(loaded, state(99))
     assert len(list(tmp_path.iterdir())) == 1
 

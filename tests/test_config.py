@@ -186,6 +186,15 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
         (lambda d: d["ppo"].update(costate_hidden="now"), "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'"),
         (lambda d: d.update(policy=3), "config.policy should be an object"),
+        (lambda d: d["policy"]["core"].update(name=5), "The name of a core is 5, but a name is a text, such as "),
+        (lambda d: d["policy"]["core"].update(name=None), "The name of a core is None, but a name is a text"),
+        (lambda d: d["policy"]["readout"].update(name=["quadratic"]), r"The name of a readout is \['quadratic'\], but a name is a text"),
+        (lambda d: d["policy"]["readout"].update(name={"a": 1}), "The name of a readout is {'a': 1}, but a name is a text"),
+        (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
+        (lambda d: d.update(algorithm=["ppo"]), r"config.algorithm is \['ppo'\], but it should be 'ppo' or 'sac'"),
+        (lambda d: d.update(seed=99_999_999_999_999_999_999), "seed is 99999999999999999999, but seeds are whole numbers"),
+        (lambda d: d["sensors"].update(hide=[5]), r"config.sensors.hide\[0\] is 5, but it should be str"),
+        (lambda d: d["ppo"].update(learning_rate=10**400), "config.ppo.learning_rate is a number of 401 digits, but it must be a finite number"),
     ],
 )
 def test_broken_json_is_refused_with_the_place(change, message):

@@ -117,6 +117,13 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "seeds = [1, 1]", "names some seed twice"),
         (GOOD + "seeds = [-1]", "seed is -1"),
         (GOOD + "seeds = true", "seeds is True"),
+        (GOOD + "[overrides.policy.core]\nname = 5", "The name of a core is 5, but a name is a text"),
+        (GOOD + "[grid.policy.readout]\nname = [[1]]", r"The name of a readout is \[1\], but a name is a text"),
+        ('tasks = [5]\nvariants = ["gru"]', "Unknown task '5'"),
+        ('tasks = ["LQR"]\nvariants = [5]', "unknown preset 5"),
+        ('tasks = ["LQR"]\n[variants.a]\npreset = [1]', "unknown preset \\[1\\]"),
+        (GOOD + "[resources]\ngpus = nan", "resources.gpus is nan"),
+        (GOOD + "[resources]\ncores = 99999999999999999999", "resources.cores is 99999999999999999999"),
         (GOOD + "seeds = 99999999999999999999", "seeds is 99999999999999999999, but at most 10,000 are possible"),
         (GOOD + "seeds = [99999999999999999999]", "seed is 99999999999999999999, but seeds are whole numbers from 0 to"),
         (GOOD + "[evaluation]\nepisodes = 99999999999999999999", "episodes is 99999999999999999999, but at most 1,000,000"),
@@ -237,3 +244,10 @@ def test_another_core_has_its_own_settings_whatever_was_said_of_the_one_before()
     a, b = parse_spec(text, "cores").runs
     assert a.config.policy.core.stiffness == 2.0
     assert type(b.config.policy.core).__name__ == "RNNConfig"
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_bytes('description = "é"'.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: byte 15 is not UTF-8. Save the file as UTF-8."):
+        load_spec(str(file))

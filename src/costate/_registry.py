@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from costate._errors import ConfigError
 
@@ -27,13 +27,19 @@ class Registry(Generic[Item]):
         """A decorator that adds what it decorates under ``name``."""
         return lambda item: self.add(name, item)
 
-    def __getitem__(self, name: str) -> Item:
+    def __getitem__(self, name: Any) -> Item:
+        self.require_text(name)
         if name not in self._items:
             raise ConfigError(f"Unknown {self.kind} {name!r}. {nearest(name, self.names(), self._listing)}")
         return self._items[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._items
+    def require_text(self, name: Any) -> None:
+        """Raise if a name, which may come from any file, is not even a text."""
+        if not isinstance(name, str):
+            raise ConfigError(f"The name of a {self.kind} is {name!r}, but a name is a text, such as {next(iter(self._items), '')!r}.")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._items
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items.values())

@@ -30,6 +30,8 @@ FORMAT = 1
 STATE_FILE = "state.safetensors"
 RECORD_FILE = "checkpoint.json"
 REPLAY_FOLDER = "replay"
+# Far more than a run that slows down by itself ever does; a learning rate that was halved more often would be 0.
+MOST_SLOWDOWNS = 64
 NAME = re.compile(r"step_\d{12}")
 
 State = TypeVar("State")
@@ -147,7 +149,7 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
     try:
         # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
         written = to_json(from_json(checkpoint.config))
-    except ConfigError as error:
+    except (ConfigError, RecursionError) as error:
         raise CheckpointError(f"{folder} cannot be used with this version of costate: {error}") from error
     changed = differing_fields(written, to_json(config))
     if changed:
@@ -155,6 +157,7 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
             f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "
             "or start a new run with --out."
         )
+    _check_counts(checkpoint, config, folder / RECORD_FILE)
     content = read_bounded(folder / STATE_FILE, _bytes_of(template) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
         raise CheckpointError(f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded.")
@@ -181,6 +184,25 @@ def _checkpoint_of(record: dict[str, Any], path: pathlib.Path) -> Checkpoint:
     if not isinstance(record["config"], dict) or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
         raise CheckpointError(f"{path} was altered: its counts should be whole numbers, and its config an object.")
     return Checkpoint(counts["iteration"], counts["env_steps"], record["config"], restarts, chunks, counts["slowdowns"])
+
+
+def _check_counts(checkpoint: Checkpoint, config: RunConfig, path: pathlib.Path) -> None:
+    """Raise unless the counts of a record fit together and to its config; a simulator is brought back by doing as many resets as they say."""
+    rollout, started = config.rollout, checkpoint.restarts
+    if checkpoint.env_steps != checkpoint.iteration * rollout.steps_per_iteration:
+        raise CheckpointError(
+            f"{path} was altered: it is of iteration {checkpoint.iteration} and step {checkpoint.env_steps}, but an iteration has "
+            f"{rollout.steps_per_iteration} steps, so that they do not belong together."
+        )
+    # One at the start of an iteration, and one for each of its steps.
+    most = checkpoint.iteration * (rollout.rollout_length + 1)
+    if len(started) != rollout.environments or max(started) > most:
+        raise CheckpointError(
+            f"{path} was altered: its restarts should be {rollout.environments} counts, one for each environment, of at most {most:,} episodes, but "
+            f"they are {len(started)}, the largest {max(started, default=0):,}."
+        )
+    if checkpoint.slowdowns > MOST_SLOWDOWNS:
+        raise CheckpointError(f"{path} was altered: the learning rate cannot have been halved {checkpoint.slowdowns:,} times.")
 
 
 def load_latest(
@@ -238,8 +260,12 @@ def _digest(record: dict[str, Any]) -> str:
 
 
 def _read_record(path: pathlib.Path) -> dict[str, Any]:
-    record = read_json(path)
-    if not isinstance(record, dict) or record.pop("digest", None) != _digest(record):
+    record: dict[str, Any] = read_json(path)
+    try:
+        whole = isinstance(record, dict) and record.pop("digest", None) == _digest(record)
+    except RecursionError as error:
+        raise CheckpointError(f"{path} was altered: it is nested more deeply than any record.") from error
+    if not whole:
         raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
     # Checkpoints of versions without a replay, or without slowing down, do not mention it.

@@ -131,5 +131,9 @@ def _play_seeds(env: AbstractEnv, controllers: AbstractController, env_state: En
 
 
 def _kept(log: list[TrainingEvaluation], config: RunConfig, iteration: int) -> list[TrainingEvaluation]:
-    """Those that an uninterrupted run would have made by now: a run that was made longer was once evaluated at its former end too."""
-    return [each for each in log if each.iteration <= iteration and is_due(config, each.iteration) and len(each.restarts) == EPISODES]
+    """Those that an uninterrupted run would have made by now: a run that was made longer was once evaluated at its former end too.
+
+    No environment starts more episodes in one evaluation than it does steps; a simulator would be reset as often as an altered log says.
+    """
+    possible = [each for each in log if len(each.restarts) == EPISODES and max(each.restarts) <= config.task_record.episode_steps + 1]
+    return [each for each in possible if each.iteration <= iteration and is_due(config, each.iteration)]

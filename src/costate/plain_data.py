@@ -64,7 +64,12 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
     fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
     if not fits or isinstance(value, bool):
         raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(map(_in_words, allowed))}.")
-    return float(value) if isinstance(value, int) and float in allowed else value
+    if isinstance(value, int) and float in allowed:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{where} is a number of {len(str(value))} digits, but it must be a finite number.") from None
+    return value
 
 
 def _in_words(allowed: Any) -> str:

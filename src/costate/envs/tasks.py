@@ -6,7 +6,7 @@ The records themselves are in ``suites``, one file for each engine or family of 
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -103,7 +103,8 @@ class TaskRegistry(Registry[Task]):
         self.families: dict[str, Family] = {}
         self._made: dict[str, Task] = {}
 
-    def __getitem__(self, name: str) -> Task:
+    def __getitem__(self, name: Any) -> Task:
+        self.require_text(name)
         prefix, colon, identifier = name.partition(":")
         if name in self or not colon:
             return super().__getitem__(name)

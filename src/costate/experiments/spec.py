@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from costate._checks import MOST_EPISODES, MOST_SEEDS, whole
+from costate._checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, whole
 from costate._errors import ConfigError
 from costate._other_names import instead_of
 from costate._registry import nearest
@@ -41,8 +41,8 @@ class Resources:
 
     def __post_init__(self) -> None:
         for name, lowest in (("cores", 1), ("together", 0), ("gpus", 0), ("retries", 0)):
-            if getattr(self, name) < lowest:
-                raise ConfigError(f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}.")
+            if not lowest <= getattr(self, name) <= LARGEST_COUNT:
+                raise ConfigError(f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}, and no more than {LARGEST_COUNT:,}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +113,16 @@ def load_spec(name: str, budget: str | None = None) -> SweepSpec:
     """Return the sweep in a TOML file, or a named one that comes with the package, at one of its budgets."""
     path = pathlib.Path(name)
     if name in preset_names():
-        return parse_spec((_preset_folder() / f"{name}.toml").read_text(), name, budget)
+        return parse_spec((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"), name, budget)
     if not path.is_file():
         raise ConfigError(f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}")
-    return parse_spec(path.read_text(), path.stem, budget)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror}. Check the path and its permissions.") from error
+    return parse_spec(source, path.stem, budget)
 
 
 def parse_spec(source: str, default_name: str, budget: str | None = None) -> SweepSpec:
