@@ -209,9 +209,9 @@ def test_evaluate_gives_a_script_one_document(whole, capsys):
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    # A blank line, three families and the tasks of one's own follow.
-    assert len(lines) == 1 + 51 + 6 + 5
-    assert [line.split()[0] for line in lines[-4:]] == ["envpool:ID", "gym:ID", "playground:TASK", "Tasks"]
+    # A blank line, three families, the tasks of one's own follow.
+    assert len(lines) == 1 + 51 + 6 + 6
+    assert [line.split()[0] for line in lines[-5:]] == ["envpool:ID", "gym:ID", "playground:TASK", "Tasks", "`costate"]
     walker_run = next(line for line in lines if line.startswith("WalkerRun"))
     assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "envpool", "yes"]
     pendulum = next(line for line in lines if line.startswith("TorquePendulum"))

@@ -1,9 +1,11 @@
 """``costate solve``: problems of optimal control whose solution needs no learning."""
 
 import dataclasses
+import inspect
 import json
 import pathlib
 import sys
+import textwrap
 from typing import Annotated, Any
 
 import tyro
@@ -16,7 +18,7 @@ from costate.control.catalogue import PROBLEMS
 from costate.control.problem import ControlProblem
 from costate.control.solution import TOLERANCES, Solution
 from costate.countdown import countdown
-from costate.documents import document_on_stdout
+from costate.documents import as_json, document_on_stdout
 
 SOLUTION_FILE = "solution.json"
 PICTURE_FILE = "solution.png"
@@ -24,9 +26,12 @@ PICTURE_FILE = "solution.png"
 
 @dataclasses.dataclass(frozen=True)
 class SolveArguments:
-    """Solve a problem of optimal control by Pontryagin's minimum principle, and draw state, co-state, control and Hamiltonian over time."""
+    """Solve a problem of optimal control by Pontryagin's minimum principle, and draw state, co-state, control and Hamiltonian over time.
 
-    problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}.")]
+    Without a problem, list the problems.
+    """
+
+    problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}.")] = ""
     horizon: float | None = None
     """Final time; None for that of the problem."""
     initial_state: tuple[float, ...] | None = None
@@ -47,6 +52,9 @@ def run(arguments: list[str]) -> int:
     from costate.startup import keep_compiled_programs
 
     parsed = read_arguments("solve", SolveArguments, arguments)
+    if not parsed.problem:
+        print(as_json(problems()) if parsed.json else listing())
+        return 0
     problem = _changed(PROBLEMS[parsed.problem](), parsed)
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
@@ -70,6 +78,19 @@ def run(arguments: list[str]) -> int:
         write_atomically(where / PICTURE_FILE, draw_solution(solution))
         print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
     return 0
+
+
+def problems() -> dict[str, Any]:
+    """The problems with what they are about, for scripts."""
+    return {"format": 1, "problems": [{"name": name, "description": inspect.getdoc(PROBLEMS[name])} for name in PROBLEMS.names()]}
+
+
+def listing() -> str:
+    """The same for people, and how to solve one."""
+    width = max(map(len, PROBLEMS.names()))
+    lines = [textwrap.fill(each["description"], 100, initial_indent=f"{each['name']:{width}}  ", subsequent_indent=" " * (width + 2))
+             for each in problems()["problems"]]  # fmt: skip
+    return "\n".join([*lines, "", f"Solve one of them: costate solve {PROBLEMS.names()[-2]}"])
 
 
 def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProblem:

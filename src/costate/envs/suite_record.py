@@ -18,3 +18,7 @@ class AbstractSuiteTask(Task):
     envpool_id: str
     reward: Callable[[Float[Array, "B O"]], Float[Array, " B"]] | None = None
     """dm_control's reward as a function of the observation, for a task that EnvPool rewards wrongly."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return f"dm_control {self.domain}-{self.goal}", f"EnvPool {self.envpool_id}"

@@ -64,6 +64,11 @@ class Task(abc.ABC):
         return self.name.replace("/", "-").replace(":", "-")
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """What other libraries call it, each with the name of the library."""
+        return ()
+
+    @property
     def observation_size(self) -> int:
         return sum(size for _, size in self.observation)
 

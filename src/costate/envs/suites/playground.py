@@ -36,6 +36,10 @@ class PlaygroundTask(Task):
     shown: Layout
     """What Playground shows, in its own order."""
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return (f"Playground {self.original}",)
+
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         # Imported here, because it is an extra, and takes seconds to load.
         try:
