@@ -26,8 +26,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from time_to_return import points
 
-from costate.config import differing_fields, to_json
 from costate.interrupts import INTERRUPTED
+from costate.naming import differences
 from costate.pictures import from_zero
 from costate.presets import PRESETS, preset
 from costate.run_directory import open_run
@@ -152,9 +152,9 @@ def _reached(run: dict[str, Any]) -> str:
 
 def _check_same(path: pathlib.Path, name: str, task: str) -> None:
     """A run that was there already may be one of what the preset was before."""
-    changed = differing_fields(to_json(dataclasses.replace(open_run(path).config, seed=0, steps=None)), to_json(preset(name, task)))
+    changed = differences(open_run(path).config, preset(name, task))
     if changed:
-        raise SystemExit(f"{path} is not a run of {name} as it is now: {'; '.join(changed)}. Remove it, or give another folder with --runs.")
+        raise SystemExit(f"{path} is not a run of {name} as it is now: {', '.join(changed)}. Remove it, or give another folder with --runs.")
 
 
 def main() -> int:

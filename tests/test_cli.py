@@ -17,6 +17,7 @@ from costate.presets import PRESETS, preset
 from costate.run_directory import open_run
 
 SMALL = ["CartpoleSwingup", "--environments", "4", "--hidden-size", "16", "--epochs", "1", "--minibatches", "2", "--checkpoint-every", "1"]
+NAME = "nc-gru+environments=4+epochs=1+hidden-size=16+minibatches=2"
 
 
 def costate(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -48,7 +49,7 @@ def whole(tmp_path_factory):
 def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     path, output = whole
     lines = output.splitlines()
-    assert lines[0] == f"NC-GRU on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
+    assert lines[0] == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
     assert lines[1].startswith("compiled in ")
     assert lines[2].split() == ["steps", "return", "co-state", "KL", "expl.var", "steps/s", "left"]
     assert len({len(line) for line in lines[2:-1]}) == 1, "the table is aligned"
@@ -203,7 +204,7 @@ def test_evaluate_gives_a_script_one_document(whole, capsys):
     returns = found["evaluation"]["returns"]
     assert len(returns) == 3
     assert found["summary"]["mean"] == pytest.approx(sum(returns) / 3)
-    assert captured.err.startswith(f"evaluating {whole[0]}: 3 episodes\n")
+    assert captured.err.startswith(f"evaluating {whole[0]} ({NAME}): 3 episodes\n")
 
 
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):

@@ -12,11 +12,11 @@ from costate.cores import CORES
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.group import describe
+from costate.naming import variant_name
 from costate.plain_data import encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.presets import FASTEST, OFF_POLICY_ROLLOUT, PRESETS, preset, variant_name
+from costate.presets import FASTEST, OFF_POLICY_ROLLOUT, PRESETS, preset
 from costate.readouts import READOUTS
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
@@ -250,31 +250,3 @@ def test_a_seed_is_a_whole_number(seed):
 def test_unknown_preset_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match=r"Unknown preset 'ncgru'. Did you mean nc-gru"):
         preset("ncgru", "WalkerStand")
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_recognised_whatever_its_seed_and_budget(name):
-    assert variant_name(dataclasses.replace(preset(name, "WalkerStand"), seed=4, steps=64_000)) == name
-
-
-def test_where_nothing_faster_is_known_than_a_preset_it_keeps_its_name():
-    assert preset("fast", "CheetahRun") == preset("sac-gru", "CheetahRun")
-    assert variant_name(preset("fast", "CheetahRun")) == "sac-gru"
-
-
-def test_a_variant_that_is_no_preset_gets_a_name_that_other_variants_do_not_have():
-    weights = [variant_name(RunConfig("WalkerStand", ppo=PPOConfig(costate_coef=c))) for c in (0.01, 0.1)]
-    assert weights[0] != weights[1]
-    assert all(name.startswith("nc-gru-") for name in weights)
-
-
-def test_an_ensemble_is_called_one_wherever_it_is_named():
-    several = RunConfig("WalkerStand", policy=PolicyConfig(ensemble=5))
-    assert variant_name(several).startswith("nc-gru-ensemble-5-")
-    assert describe(several).startswith("NC-GRU × 5 on WalkerStand: ")
-
-
-def test_a_short_run_of_few_environments_has_a_variant_name_too():
-    """Its steps would not make an iteration of the preset's 32 environments."""
-    few = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), rollout=RolloutConfig(environments=4), steps=8000)
-    assert variant_name(few).startswith("nc-gru-")

@@ -16,7 +16,7 @@ from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig
 from costate.run_directory import Run, create_run
 from costate.show import renderer
-from costate.show.film import annotated, film, side_by_side, spread_out, tiles_of
+from costate.show.film import annotated, film, shortened, side_by_side, spread_out, tiles_of
 from costate.show.player import Moment, Player
 from costate.show.settings import EpisodeConfig, FilmConfig
 
@@ -80,11 +80,17 @@ def test_policies_are_spread_over_training() -> None:
     assert spread_out((1, 2, 3), 6) == (1, 2, 3)
 
 
+def test_a_title_that_is_too_long_for_a_picture_loses_its_middle() -> None:
+    assert shortened("nc-gru, seed 0", 14, len) == "nc-gru, seed 0"
+    assert shortened("nc-gru+environments=4, seed 0", 15, len) == "nc-gru+… seed 0"
+    assert len(shortened("nc-gru", 0, len)) == 3
+
+
 def test_which_policies_are_filmed(run: Run, tmp_path: pathlib.Path) -> None:
     assert [tile.step for tile in tiles_of([run], (), grid=False)] == [12000]
     assert [tile.step for tile in tiles_of([run], (), grid=True)] == [0, 4000, 8000, 12000]
     assert [tile.step for tile in tiles_of([run], (4000, 0), grid=False)] == [4000, 0]
-    assert [tile.title for tile in tiles_of([run, run], (), grid=True)] == ["NC-GRU, seed 0"] * 2
+    assert [tile.title for tile in tiles_of([run, run], (), grid=True)] == ["nc-gru+environments=4+hidden-size=8, seed 0"] * 2
     with pytest.raises(CheckpointError, match=r"no policy after 5 steps\. Available: 0, 4000"):
         tiles_of([run], (5,), grid=False)
     with pytest.raises(ConfigError, match="several policies of one run"):
@@ -102,7 +108,7 @@ def test_a_film_has_its_length_and_shows_the_robot(run: Run, tmp_path: pathlib.P
     )
     assert code == 0
     said = capsys.readouterr().out
-    assert "NC-GRU after 12,000 steps: return " in said
+    assert "nc-gru+environments=4+hidden-size=8 after 12,000 steps: return " in said
     assert f"film in {out}" in said
     with av.open(str(out)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

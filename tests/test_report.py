@@ -21,6 +21,7 @@ from costate.experiments.collection import RETURN, read_collection
 from costate.experiments.report import write_report
 from costate.experiments.tables import Measure, areas, cells, choose_measure, complete_scores, improvements
 from costate.presets import preset
+from costate.rollout import RolloutConfig
 from costate.run_directory import create_run
 
 
@@ -187,6 +188,16 @@ def test_a_run_counts_once_and_other_budgets_are_other_variants(tmp_path):
     assert collection.variants == ("gru (1.28 M steps)", "gru (2.88 M steps)")
     assert [cell.scores.tolist() for cell in cells(collection, Measure(None))] == [[100.0, 100.0], [500.0, 500.0]]
     assert sum("a run counts once" in reason for _, reason in collection.broken) == 2
+
+
+def test_budgets_are_told_apart_also_where_the_tasks_own_would_be_impossible(tmp_path):
+    """That of LQR is half an iteration of so many environments."""
+    for million in (16, 32):
+        config = RunConfig("LQR", steps=million * 1_000_000, rollout=RolloutConfig(environments=16_000))
+        run = create_run(tmp_path / str(million), config, {}, overwrite=False)
+        run.metrics.write_text(json.dumps({"iteration": 1, "env_steps": 16_000_000, RETURN: -1.0}) + "\n")
+    found = {entry.variant for entry in read_collection(tmp_path).entries}
+    assert found == {"nc-gru+environments=16000 (16 M steps)", "nc-gru+environments=16000 (32 M steps)"}
 
 
 def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothing(folder):

@@ -432,8 +432,8 @@ def test_impossible_views_are_refused(runs: list[Run], capsys: pytest.CaptureFix
 
 
 def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:
-    assert titles_of(runs) == ["NC-GRU", "GRU"]
-    assert titles_of([runs[0], runs[0]]) == ["NC-GRU, seed 0 (A)", "NC-GRU, seed 0 (B)"]
+    assert titles_of(runs) == ["nc-gru+environments=4+hidden-size=8", "gru+environments=4+hidden-size=8"]
+    assert titles_of([runs[0], runs[0]]) == [f"nc-gru+environments=4+hidden-size=8, seed 0 ({which})" for which in "AB"]
 
 
 def test_a_robot_of_ones_own_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

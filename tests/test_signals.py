@@ -389,7 +389,7 @@ def test_evaluate_into_head_ends_quietly(undisturbed: Run, tmp_path: pathlib.Pat
     pipeline = '"$@" | head -1; exit ${PIPESTATUS[0]}'
     program = ["bash", "-c", pipeline, "bash", sys.executable, "-m", "costate.cli", "evaluate", str(copy), "--episodes", "2"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout == f"evaluating {copy}: 2 episodes\n"
+    assert done.stdout == f"evaluating {copy} (nc-gru+environments=4+epochs=1+hidden-size=8+minibatches=1): 2 episodes\n"
     assert done.returncode == 141
     assert not done.stderr
     # It was done, only not read.

@@ -100,7 +100,9 @@ def test_a_run_directory_describes_itself(whole, small_config):
     machine = json.loads((run.path / "machine.json").read_text())
     assert machine["versions"]["jax"]
     assert machine["cpu_features"]
-    assert reporter.said[0].startswith("NC-GRU on CartpoleSwingup: 12,000 steps (3 iterations), 50% blackout")
+    assert reporter.said[0].startswith(
+        "nc-gru+environments=4+epochs=2+hidden-size=16+minibatches=2 on CartpoleSwingup: 12,000 steps (3 iterations), 50% blackout"
+    )
     assert str(run.path) in reporter.said[0]
     assert reporter.said[1].startswith("compiled in ")
 

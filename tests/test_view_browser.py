@@ -34,6 +34,7 @@ pytestmark = [
 PATIENCE = 90_000
 FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+NC, PLAIN = (f"{name}+environments=4+hidden-size=8" for name in ("nc-gru", "gru"))
 
 
 def free_port() -> int:
@@ -161,13 +162,13 @@ def brightness_of_robots(scene: np.ndarray) -> float:
 
 def test_the_page_loads_without_errors_and_shows_both_runs(opened: Opened) -> None:
     assert opened.complaints == []
-    assert re.search(r"NC-GRU after 8,000 steps", opened.status)
-    assert re.search(r"^GRU after 8,000 steps", opened.status, re.MULTILINE)
+    assert re.search(rf"{re.escape(NC)} after 8,000 steps", opened.status)
+    assert re.search(rf"^{re.escape(PLAIN)} after 8,000 steps", opened.status, re.MULTILINE)
     titles = opened.page.locator(".u-title").all_inner_texts()
     assert titles[:5] == [
         "cos(h, λ̂): memory and the critic's co-state", "sensors that are seen", "reward", "return so far", "value V, as the critic expects",
     ]  # fmt: skip
-    assert titles[5:] == ["controls of NC-GRU", "controls of GRU"]
+    assert titles[5:] == [f"controls of {NC}", f"controls of {PLAIN}"]
     bars = opened.page.locator(".costate-bars").first.inner_text()
     assert re.search(r"(position|velocity) \d", bars)
 
@@ -233,7 +234,7 @@ def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:
     assert len(boxes) == 2
     boxes[0].click()
     opened.page.get_by_role("option", name="4,000").click()
-    opened.wait("text.includes('NC-GRU after 4,000 steps')")
+    opened.wait(f"text.includes('{NC} after 4,000 steps')")
 
 
 @pytest.mark.thorough

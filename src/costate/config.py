@@ -10,7 +10,8 @@ from costate._errors import ConfigError
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
-from costate.plain_data import CHOICES, choice, decode, encode
+from costate.first_release import changes
+from costate.plain_data import CHOICES, decode, encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig, check_divisible, streams_per_minibatch
 from costate.readouts import READOUTS
@@ -76,7 +77,7 @@ class RunConfig:
             )
 
     def _check_learner(self) -> None:
-        other = "sac" if self.algorithm == "ppo" else "ppo"
+        other = self.other_learner
         if getattr(self, other) != (SACConfig() if other == "sac" else PPOConfig()):
             raise ConfigError(f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out.")
         self._check_hypotheses()
@@ -143,6 +144,11 @@ class RunConfig:
                 f"nothing from {nothing:.0%} of the minibatches. Use at least {1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more "
                 f"environments."
             )
+
+    @property
+    def other_learner(self) -> AlgorithmName:
+        """The unused learner, whose settings have no effect."""
+        return "sac" if self.algorithm == "ppo" else "ppo"
 
     @property
     def costate_coef(self) -> float:
@@ -227,19 +233,14 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_hash(config: RunConfig) -> str:
-    """Twelve hexadecimal digits that two configs share exactly when they are equal.
+    """Return twelve hexadecimal digits that two configs share exactly when they are equal.
 
-    Only what differs from the defaults counts, so that a run keeps its hash when a later version adds a field.
+    Only what differs from the first release counts, so that a run keeps its hash when a later version adds a
+    field or improves a default. Settings of the unused learner do not count.
     """
-    canonical = json.dumps(_without_defaults(config), sort_keys=True, separators=(",", ":"))
+    different = {name: value for name, value in changes(config).items() if name != config.other_learner}
+    canonical = json.dumps(different, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
-
-
-def _without_defaults(part: Any) -> Any:
-    if not dataclasses.is_dataclass(part):
-        return part
-    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if getattr(part, field.name) != field.default}
-    return choice(part) | {name: _without_defaults(value) for name, value in values.items()}
 
 
 def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, ...]:
@@ -247,6 +248,20 @@ def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, 
     flat_left, flat_right = _flatten(left), _flatten(right)
     names = sorted(flat_left.keys() | flat_right.keys())
     return tuple(f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name))
+
+
+def flat_json(config: RunConfig) -> dict[str, Any]:
+    """Return the fields of a config as plain data by their places: ``policy.core.name`` and so on."""
+    return _flatten(to_json(config))
+
+
+def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
+    """Return a key that two configs share exactly when they are equal but for these fields.
+
+    Nothing is changed to compare: a budget that is right for one config can be impossible for another.
+    """
+    flat = flat_json(config).items()
+    return frozenset((place, tuple(value) if isinstance(value, list) else value) for place, value in flat if place not in fields)
 
 
 def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,7 +13,6 @@ from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone, steps_of
 from costate.config import RunConfig, to_json
-from costate.cores import CORES
 from costate.programs import join_seeds, split_seeds, state_template
 from costate.run_directory import CONFIG_FILE, Run
 from costate.sharding import Layout
@@ -41,18 +40,12 @@ class Group:
         return tuple(run.config.seed for run in self.runs)
 
 
-def variant(config: RunConfig) -> str:
-    """What is trained, as the paper calls it."""
-    core = CORES.name_of(type(config.policy.core))
-    members = f" × {config.policy.ensemble}" if config.policy.ensemble > 1 else ""
-    return ("NC-" if config.costate_coef > 0.0 else "") + ("SAC-" if config.algorithm == "sac" else "") + core.upper() + members
-
-
-def describe(config: RunConfig, seeds: Sequence[int] = ()) -> str:
+def describe(run: Run, seeds: Sequence[int] = ()) -> str:
     """One line that says what will run."""
+    config = run.config
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
-        f"{variant(config)} on {config.task}: {config.final_steps:,} steps ({counted(config.iterations, 'iteration')}), "
+        f"{run.variant} on {config.task}: {config.final_steps:,} steps ({counted(config.iterations, 'iteration')}), "
         f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
     )
 

@@ -12,9 +12,10 @@ from costate._registry import nearest
 from costate.config import AlgorithmName, RunConfig, with_overrides
 from costate.console import SilentReporter, reporter_for_stdout
 from costate.envs.sensors import SensorConfig
+from costate.naming import variant_name
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.presets import check_preset, preset, usual_preset, variant_name
+from costate.presets import check_preset, preset, usual_preset
 from costate.rollout import RolloutConfig
 from costate.run_directory import Run
 from costate.sac import SACConfig
@@ -45,7 +46,8 @@ def train(
     A run that is interrupted is saved and returned with a warning; ``costate.resume`` continues it.
     """
     config = run_config(task, preset, algorithm, options)
-    where = pathlib.Path("runs") / config.task_record.folder / variant_name(config) / f"seed-{config.seed}" if out is None else pathlib.Path(out)
+    usual = pathlib.Path("runs") / config.task_record.folder / variant_name(config, preset or "") / f"seed-{config.seed}"
+    where = usual if out is None else pathlib.Path(out)
     with contextlib.closing(reporter_for_stdout() if progress else SilentReporter()) as reporter:
         outcome = train_run(config, where, overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)
     if not outcome.finished:

@@ -6,8 +6,7 @@ from typing import Literal, get_args
 
 from costate._errors import ConfigError
 from costate._registry import nearest
-from costate.config import RunConfig, config_hash
-from costate.cores import CORES
+from costate.config import RunConfig
 from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
@@ -35,22 +34,6 @@ def check_preset(name: str, task: str, algorithm: str) -> None:
     if found != algorithm:
         fitting = ", ".join(other for other in PRESETS if preset(other, task).algorithm == algorithm)
         raise ConfigError(f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on {task}: {fitting}.")
-
-
-def variant_name(config: RunConfig) -> str:
-    """The preset that a config is, whatever its task, seed and budget; else a name of its own.
-
-    Of presets that are the same on a task the first counts: `fast` is `sac-gru` where nothing faster is known.
-    """
-    # Compared at the task's budget: a short one need not be possible with the environments of the preset.
-    usual = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=RunConfig.checkpoint_every)
-    for name in PRESETS:
-        if preset(name, config.task) == usual:
-            return name
-    plain = dataclasses.replace(config, seed=0, steps=None, checkpoint_every=1)
-    prefix = ("nc-" if config.costate_coef > 0.0 else "") + ("sac-" if config.algorithm == "sac" else "")
-    members = f"-ensemble-{config.policy.ensemble}" if config.policy.ensemble > 1 else ""
-    return f"{prefix}{CORES.name_of(type(config.policy.core))}{members}-{config_hash(plain)[:6]}"
 
 
 # Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.

@@ -14,6 +14,7 @@ from costate._distrust import read_bounded, read_json
 from costate._errors import CheckpointError, RunDirectoryError
 from costate._files import explained_errors, make_folders, remove, try_lock, write_atomically
 from costate.config import RunConfig, config_hash, from_json, to_json
+from costate.naming import variant_name
 
 CONFIG_FILE = "config.json"
 LOCK_FILE = "run.lock"
@@ -28,6 +29,11 @@ class Run:
 
     path: pathlib.Path
     config: RunConfig
+
+    @property
+    def variant(self) -> str:
+        """The name of what is trained. Where two presets are the same, the folder says which of them was asked for."""
+        return variant_name(self.config, self.path.resolve().parent.name)
 
     @property
     def checkpoints(self) -> pathlib.Path:

@@ -100,7 +100,7 @@ def train_together(
             stack.enter_context(held(*folders))
         group = Group(runs, layout, wandb)
         reporter = reporter or SilentReporter()
-        reporter.say(f"{describe(group.config, group.seeds)} → {_location(runs)}")
+        reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(runs)}")
         if algorithm_for(group.config).replay_bytes:
             reporter.say(_remembers(group.config, layout, len(runs)))
         return _until_sound(group, lambda: _begin(group, reporter), reporter)
@@ -141,7 +141,7 @@ def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
 def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     """Train from the newest checkpoints."""
     starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
-    reporter.say(f"{describe(group.config, group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
+    reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
     if algorithm_for(group.config).replay_bytes:
         reporter.say(_remembers(group.config, group.layout, len(group.runs)))
     with _building(group) as env:
@@ -346,7 +346,7 @@ def _mean_row(rows: Sequence[Row]) -> Row:
 
 def _draw(group: Group) -> None:
     for run in group.runs:
-        draw_learning_curve(run, describe(run.config))
+        draw_learning_curve(run, describe(run))
 
 
 def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) -> Position:

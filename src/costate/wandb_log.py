@@ -6,7 +6,6 @@ from typing import Any
 from costate._errors import ConfigError
 from costate.config import config_hash, to_json
 from costate.metrics_log import AbstractLog, Row
-from costate.presets import variant_name
 from costate.run_directory import Run
 
 
@@ -20,8 +19,8 @@ class WandbLog(AbstractLog):
             project=project,
             # The folder's name tells apart runs of one config that were trained twice.
             id=f"{config_hash(config)}-{run.path.resolve().name}",
-            name=f"{config.task} {variant_name(config)} seed {config.seed}",
-            group=f"{config.task} {variant_name(config)}",
+            name=f"{config.task} {run.variant} seed {config.seed}",
+            group=f"{config.task} {run.variant}",
             config=to_json(config),
             dir=str(run.path),
             resume="allow",

@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
             f"numbers it reads. Leave --mask-input out."
         )
     with document_on_stdout(parsed.json) as give:
-        print(f"evaluating {parsed.run}: {counted(parsed.episodes, 'episode')}", flush=True)
+        print(f"evaluating {parsed.run} ({trained.variant}): {counted(parsed.episodes, 'episode')}", flush=True)
         sensors = evaluated_sensors(trained.config, parsed.sensors, given, _warn)
         with countdown() as tell:
             result, path = evaluate(

@@ -16,7 +16,6 @@ from costate._progress import among
 from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
-from costate.presets import variant_name
 from costate.robustness import GRID, Degradation, check_grid, measure, sensors_over, table, to_json
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
@@ -87,7 +86,7 @@ def _variant_of(run: Run) -> str:
     from costate.experiments.collection import read_manifest
 
     path = run.path.resolve()
-    return next((record["variant"] for record in read_manifest(path.parent)["runs"] if record["folder"] == path.name), variant_name(run.config))
+    return next((record["variant"] for record in read_manifest(path.parent)["runs"] if record["folder"] == path.name), run.variant)
 
 
 def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:

@@ -19,9 +19,10 @@ from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.help_text import Layout
 from costate.interrupts import INTERRUPTED
+from costate.naming import variant_name
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.presets import PRESETS, PresetName, check_preset, preset, usual_preset, variant_name
+from costate.presets import PRESETS, PresetName, check_preset, preset, usual_preset
 from costate.readouts import READOUTS
 from costate.rollout import RolloutConfig
 from costate.run_directory import CONFIG_FILE, check_free, open_run, runs_in
@@ -173,7 +174,7 @@ def run(arguments: list[str]) -> int:
         where = parsed.resume
     else:
         configs = _seed_configs(_run_config(parsed), parsed.seeds)
-        folder = pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0])
+        folder = pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0], parsed.preset)
         many = len(configs) > 1
         where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
         if many and (where / CONFIG_FILE).is_file():

@@ -11,13 +11,12 @@ import numpy as np
 
 from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import newest_steps
-from costate.config import RunConfig, config_hash
+from costate.config import RunConfig, apart_from, config_hash
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import DRAWS, Evaluation, read_evaluation, sensors_at
 from costate.experiments.statistics import Curve
 from costate.experiments.sweep import MANIFEST
 from costate.experiments.work import read_failure
-from costate.presets import variant_name
 from costate.run_directory import CONFIG_FILE, Run, open_run
 
 RETURN = "training/episode_reward"
@@ -198,7 +197,7 @@ def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
     result = []
     for entry in entries:
         kinds = cells[entry.config.task, entry.variant]
-        only_budget = len({dataclasses.replace(config, steps=None) for config in kinds}) == 1
+        only_budget = len({apart_from(config, "steps") for config in kinds}) == 1
         mark = f"{entry.config.total_steps / 1e6:g} M steps" if only_budget else config_hash(dataclasses.replace(entry.config, seed=0))[:6]
         result.append(dataclasses.replace(entry, variant=f"{entry.variant} ({mark})") if len(kinds) > 1 else entry)
     return result
@@ -222,7 +221,7 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
         if not rows and failure is None:
             return "it has no metrics: training had not finished an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
-        variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), variant_name(config))
+        variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), run.variant)
         return Entry(run, variant, rows, evaluations, newest == config.final_steps, failure), problems
     except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
         return str(error) or type(error).__name__

@@ -16,7 +16,6 @@ from costate._progress import Tell, nobody
 from costate._types import UInt8
 from costate.checkpoint import folders, steps_of
 from costate.evaluation_log import best_step
-from costate.group import variant
 from costate.run_directory import Run
 from costate.show.performance import Performance
 from costate.show.player import Moment, Player
@@ -56,7 +55,7 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
     if points and len(runs) > 1:
         raise ConfigError(f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run.")
     if len(runs) > 1:
-        return [Tile(run, shown_steps(run)[-1], f"{variant(run.config)}, seed {run.config.seed}") for run in runs]
+        return [Tile(run, shown_steps(run)[-1], f"{run.variant}, seed {run.config.seed}") for run in runs]
     run = runs[0]
     available = shown_steps(run)
     steps = [best_step(run) if point == "best" else point for point in points]
@@ -66,7 +65,7 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
     # Milestones are evenly spread over training; the last few checkpoints are not.
     evenly = tuple(map(steps_of, folders(run.milestones))) or available
     chosen = tuple(steps) or (spread_out(evenly, GRID_STEPS) if grid else available[-1:])
-    return [Tile(run, step, f"{variant(run.config)} after {step:,} steps") for step in chosen]
+    return [Tile(run, step, f"{run.variant} after {step:,} steps") for step in chosen]
 
 
 def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
@@ -124,7 +123,7 @@ def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence
     draw = ImageDraw.Draw(image)
     font = ImageFont.load_default(size=max(10, image.height // 24))
     sight = "" if now.seen > 0.0 else "   sensors dark"
-    for row, text in enumerate((title, f"{now.time:.1f} s   return {now.total:.1f}{sight}")):
+    for row, text in enumerate((shortened(title, image.width - 24, font.getlength), f"{now.time:.1f} s   return {now.total:.1f}{sight}")):
         draw.text((12, 8 + row * image.height // 18), text, font=font, fill=(255, 255, 255), stroke_width=2, stroke_fill=(0, 0, 0))
     tone = round(255 * now.seen)
     draw.rectangle((0, 0, image.width - 1, image.height - 1), outline=(tone, tone, tone), width=BORDER)
@@ -133,6 +132,15 @@ def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence
     result = np.array(image)
     result[-STRIP:] = (40 + 200 * seen[places]).astype(np.uint8)[None, :, None]
     return result
+
+
+def shortened(text: str, width: float, length: Callable[[str], float]) -> str:
+    """Return a text that fits into a width, cut in its middle if it has to be: a title begins and ends with what tells it apart."""
+    cut, kept = text, len(text)
+    while length(cut) > width and kept > 2:
+        kept -= 1
+        cut = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
+    return cut
 
 
 def side_by_side(tiles: Sequence[UInt8[np.ndarray, "H W 3"]]) -> UInt8[np.ndarray, "G V 3"]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from costate._errors import CheckpointError, ConfigError
-from costate.group import variant
 from costate.run_directory import Run
 from costate.show.pace import Pace
 from costate.show.page import Page
@@ -49,7 +48,7 @@ def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], st
 
 def titles_of(runs: Sequence[Run]) -> list[str]:
     """A short name for every run, and a different one for each."""
-    names = [variant(run.config) for run in runs]
+    names = [run.variant for run in runs]
     if len(set(names)) < len(names):
         names = [f"{name}, seed {run.config.seed}" for name, run in zip(names, runs, strict=True)]
     if len(set(names)) < len(names):
