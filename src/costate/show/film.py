@@ -134,7 +134,7 @@ def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence
     return result
 
 
-def shortened(text: str, width: float, length: Callable[[str], float]) -> str:
+def shortened(text: str, width: int, length: Callable[[str], float]) -> str:
     """Return a text that fits into a width, cut in its middle if it has to be: a title begins and ends with what tells it apart."""
     cut, kept = text, len(text)
     while length(cut) > width and kept > 2:
