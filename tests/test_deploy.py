@@ -277,6 +277,64 @@ def test_misuse_says_what_to_do(policy, bundle, form, tmp_path):
         agent.reset(0)
 
 
+class Unwilling:
+    """An object that cannot be converted."""
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("form", ["jax", "numpy"])
+def test_what_is_no_number_is_refused_with_a_reason(bundle, form, tmp_path):
+    (tmp_path / "p.costate").write_bytes(pack(bundle))
+    agent = Policy(bundle) if form == "jax" else numpy_runtime.Policy(tmp_path / "p.costate")
+    error = MisuseError if form == "jax" else numpy_runtime.MisuseError
+    wrong = {
+        "text": ("look", "The observation has values of the kind <U4, such as 'look', but numbers are needed"),
+        # NumPy would read them as numbers where it is asked for some.
+        "numbers in words": (["1", "2", "3", "4", "5"], "The observation has values of the kind <U1"),
+        "bytes": (b"12345", r"The observation has values of the kind \|S5"),
+        "nothing": (None, "The observation has values of the kind object, such as None"),
+        "a ragged list": ([[0.0] * 5, [0.0] * 4], "The observation cannot be made an array of numbers"),
+        "an object": (object(), "The observation has values of the kind object"),
+        "an unwilling object": (Unwilling(), r"The observation cannot be made an array of numbers \('not now'\)"),
+        "complex numbers": ([1j] * 5, "The observation has values of the kind complex128"),
+        "a number of 400 digits": ([10**400] * 5, "The observation has values of the kind object"),
+        "more than float32 holds": ([1e39, 0.0, 0.0, 0.0, 0.0], "The observation is not finite"),
+        "text among groups": ({"position": "abc", "velocity": [0.0, 0.0]}, "position has values of the kind <U3"),
+        "numbers in words among groups": ({"position": ["1", "2", "3"], "velocity": [0.0, 0.0]}, "position has values of the kind <U1"),
+        "a ragged group": ({"position": [[1.0], [1.0, 2.0]], "velocity": [0.0, 0.0]}, "position cannot be made an array of numbers"),
+    }
+    for given, message in wrong.values():
+        for call in (agent.step, agent.predict):
+            with pytest.raises(error, match=message):
+                call(given)
+    sensible = np.zeros(5)
+    for state in ("memory", ["a"] * agent.state_size, [[0.0], [0.0, 1.0]], Unwilling()):
+        with pytest.raises(error, match=r"The state (has values of the kind|cannot be made)"):
+            agent.predict(sensible, state)
+    with pytest.raises(error, match=r"The state is not finite.*Give None"):
+        agent.predict(sensible, np.full(agent.state_size, np.nan))
+    for first in ("yes", [[True], [True, False]]):
+        with pytest.raises(error, match=r"is_first (has values of the kind|cannot be made)"):
+            agent.step(sensible, first)
+    for batch in ("two", 1.5, None, -1, True):
+        with pytest.raises(error, match=r"batch is .* at least one stream is needed"):
+            agent.reset(batch)
+    assert agent.step(sensible).shape == (2,)
+
+
+@pytest.mark.parametrize("form", ["jax", "numpy"])
+def test_whether_something_was_seen_is_not_told_in_words(form, tmp_path):
+    masked = random_bundle(SMALL, mask_input="bit")
+    (tmp_path / "p.costate").write_bytes(pack(masked))
+    agent = Policy(masked) if form == "jax" else numpy_runtime.Policy(tmp_path / "p.costate")
+    error = MisuseError if form == "jax" else numpy_runtime.MisuseError
+    for seen in ("no", [["a"], ["b", "c"]]):
+        with pytest.raises(error, match=r"`seen` (has values of the kind|cannot be made)"):
+            agent.step(np.zeros(5), seen=seen)
+
+
 @pytest.mark.parametrize("kind", ["bit", "bits"])
 def test_a_policy_with_a_mask_is_told_what_was_seen(kind):
     policy, reading = Policy(random_bundle(SMALL, mask_input=kind)), np.arange(1.0, 6.0)

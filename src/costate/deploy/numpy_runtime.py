@@ -28,6 +28,7 @@ LARGEST_FILE = 2**28
 LARGEST_HEADER = 2**20
 LARGEST_SIZE = 2**16
 NO_DIGEST = "0" * 64
+LARGEST_NUMBER = 3e38  # what float32 holds
 
 EPSILON = 1e-8  # in the normaliser's square root
 WIDEST_BOUND = 1e6  # controls that may be larger are not bounded in any useful sense
@@ -162,7 +163,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 3e38
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _short(value: Any) -> str:
@@ -741,23 +742,20 @@ class Inputs:
 
     def observation(self, given: Any, seen: Any = None) -> tuple[np.ndarray, bool]:
         """Rows of all that the policy reads, and whether a single observation was given."""
-        rows = self._gather(given) if isinstance(given, Mapping) else np.asarray(given)
+        rows = self._gather(given) if isinstance(given, Mapping) else array_of(given, "The observation")
         rows = rows[None] if rows.ndim == 0 else rows
-        if rows.dtype == object or not np.issubdtype(rows.dtype, np.number):
-            raise MisuseError(f"The observation has numbers of the kind {rows.dtype}, but floating-point numbers are needed.")
         single = rows.ndim == 1
         rows = rows[None] if single else rows
         if rows.ndim != 2 or rows.shape[1] not in (self.sizes.sensors, self.sizes.observation):
             raise MisuseError(
-                f"The observation has the shape {list(np.shape(given))}, but this policy reads {self.describe()}, for one stream or by rows."
+                f"The observation has the shape {list(rows[0].shape if single else rows.shape)}, but this policy reads {self.describe()}, for one "
+                f"stream or by rows."
             )
         if rows.shape[1] == self.sizes.sensors:
             rows = self._with_mask(rows, seen)
         elif seen is not None:
             raise MisuseError("The observation has its mask at the end already, so `seen` cannot be given too. Leave one of them out.")
-        # The sum of a row is finite exactly where its numbers are, and cheaper to ask.
-        if not math.isfinite(float(rows.sum())) and not np.isfinite(rows).all():
-            raise MisuseError("The observation is not finite, and memory would keep that for ever. Give 0 where a sensor shows nothing.")
+        require_finite(rows, "The observation is not finite, and memory would keep that for ever. Give 0 where a sensor shows nothing.")
         return rows, single
 
     def describe(self) -> str:
@@ -778,7 +776,7 @@ class Inputs:
             raise MisuseError(f"The observation has {', '.join(map(str, given))}, but this policy reads {', '.join(names)}.")
         parts = []
         for name, size in self.layout:
-            part = np.atleast_1d(np.asarray(given[name], np.float64))
+            part = np.atleast_1d(array_of(given[name], name).astype(np.float64))
             if part.shape[-1] != size:
                 # A single number of every stream of a batch comes without an axis of its own.
                 part = part[..., None] if size == 1 else part
@@ -797,7 +795,7 @@ class Inputs:
             if seen is not None:
                 raise MisuseError("This policy is not told what was seen. Leave `seen` out, and give 0 where a sensor shows nothing, as in training.")
             return rows
-        told = np.ones(1, bool) if seen is None else np.asarray(seen, bool)
+        told = np.ones(1, bool) if seen is None else array_of(seen, "`seen`", "biuf").astype(bool)
         if told.ndim == 1 and rows.shape[0] > 1 and told.shape[0] == rows.shape[0] and self.sizes.mask == 1:
             told = told[:, None]
         try:
@@ -812,24 +810,56 @@ class Inputs:
 
     def state(self, given: Any, batch: int) -> np.ndarray:
         """Rows of what is carried."""
-        state = np.asarray(given)
+        state = array_of(given, "The state")
         if state.shape not in ((batch, self.state_size), (self.state_size,)) or (state.ndim == 1 and batch != 1):
             raise MisuseError(
                 f"The state has the shape {list(state.shape)}, but {batch} streams carry {[batch, self.state_size]}. Give None at the start of an "
                 f"episode, and then what the call before returned."
             )
+        require_finite(state, "The state is not finite, and memory would keep that for ever. Give None to start an episode anew.")
         return state.reshape(batch, self.state_size)
 
     def is_first(self, given: Any, batch: int) -> np.ndarray | None:
         """Where episodes start; None if nowhere."""
         if given is None:
             return None
-        first = np.asarray(given)
+        first = array_of(given, "is_first", "biuf")
         if first.dtype != bool or first.shape not in ((), (batch,)):
             raise MisuseError(
                 f"is_first is {first.dtype}{list(first.shape)}, but it should be a truth value for each of {batch} streams: does its episode start?"
             )
         return np.broadcast_to(first, (batch,))
+
+
+def array_of(given: Any, what: str, kinds: str = "iuf") -> np.ndarray:
+    """What a caller gives as an array of NumPy's ``kinds`` of numbers; text is refused also where it could be read as a number."""
+    try:
+        array = np.asarray(given)
+    except Exception as error:
+        # Lists of different lengths, or an object whose own conversion fails.
+        raise MisuseError(
+            f"{what} cannot be made an array of numbers ({_short(str(error))}). Give a vector, or rows of the same length, of floating-point numbers."
+        ) from error
+    if array.dtype.kind not in kinds:
+        raise MisuseError(
+            f"{what} has values of the kind {array.dtype}, such as {_short(given)}, but numbers are needed. Give a vector, or rows of the same "
+            f"length, of floating-point numbers."
+        )
+    return array
+
+
+def require_finite(array: np.ndarray, otherwise: str) -> None:
+    """Raise unless every number is one, and fits into float32."""
+    # The sum is that small where all numbers are, unless they are many and large, and it is cheaper to ask for.
+    if not abs(float(array.sum())) <= LARGEST_NUMBER and not (np.abs(array) <= LARGEST_NUMBER).all():
+        raise MisuseError(otherwise)
+
+
+def streams_of(batch: Any) -> int:
+    """How many streams there are to be."""
+    if not isinstance(batch, int | np.integer) or isinstance(batch, bool) or batch < 1:
+        raise MisuseError(f"batch is {_short(batch)}, but at least one stream is needed. Give a whole number, such as 1.")
+    return int(batch)
 
 
 def flattened(nested: Mapping[Any, Any], outer: str = "") -> dict[str, Any]:
@@ -881,11 +911,9 @@ class Policy:
         """What the critic expects, [B], after the last step; None for soft actor-critic, whose critic is used in training only."""
         return self._decision().value
 
-    def reset(self, batch: int = 1) -> None:
+    def reset(self, batch: Any = 1) -> None:
         """Forget: every one of ``batch`` streams is at the start of an episode."""
-        if batch < 1:
-            raise MisuseError(f"batch is {batch}, but at least one stream is needed.")
-        self._state, self._last = np.zeros((batch, self.state_size), self._network.dtype), None
+        self._state, self._last = np.zeros((streams_of(batch), self.state_size), self._network.dtype), None
 
     def step(self, observation: Any, is_first: Any = None, seen: Any = None) -> np.ndarray:
         """The action for one observation [O] or for a batch of them [B, O]; remembers what was read."""

@@ -11,7 +11,7 @@ from costate._errors import MisuseError
 from costate._types import Array, Bool, Float
 from costate.deploy.bundle import Bundle, in_own_words, network_of
 from costate.deploy.network import AbstractNetwork, Decision
-from costate.deploy.numpy_runtime import Inputs, changed_batch
+from costate.deploy.numpy_runtime import Inputs, changed_batch, streams_of
 
 
 @final
@@ -105,11 +105,10 @@ class Policy:
             raise MisuseError(_NO_CRITIC)
         return self._shown(costate)
 
-    def reset(self, batch: int = 1) -> None:
+    def reset(self, batch: Any = 1) -> None:
         """Forget: every one of ``batch`` streams is at the start of an episode."""
-        if batch < 1:
-            raise MisuseError(f"batch is {batch}, but at least one stream is needed.")
-        self._state, self._last = self._empty(batch), None
+        with in_own_words():
+            self._state, self._last = self._empty(streams_of(batch)), None
 
     def step(self, observation: Any, is_first: Any = None, seen: Any = None) -> Float[np.ndarray, "*B A"]:
         """The action for an observation; what was read is remembered.
