@@ -21,7 +21,7 @@ import safetensors.numpy
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded, read_json
 from costate._errors import CheckpointError, ConfigError
 from costate._files import make_folders, remove, replace_atomically, restore, write_through
-from costate.config import RunConfig, differing_fields, from_json, to_json
+from costate.config import RunConfig, differing_fields, from_json, to_json, without_changeable
 from costate.replay import Replay
 from costate.replay_store import Chunk, load_rows, remove_unused, save_new_rows
 
@@ -151,7 +151,7 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
         written = to_json(from_json(checkpoint.config))
     except (ConfigError, RecursionError) as error:
         raise CheckpointError(f"{folder} cannot be used with this version of costate: {error}") from error
-    changed = differing_fields(written, to_json(config))
+    changed = differing_fields(without_changeable(written), without_changeable(to_json(config)))
     if changed:
         raise ConfigError(
             f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "
@@ -206,12 +206,18 @@ def _check_counts(checkpoint: Checkpoint, config: RunConfig, path: pathlib.Path)
 
 
 def load_latest(
-    directory: pathlib.Path, config: RunConfig, template: State, warn: Callable[[str], None], replay: Replay | None = None
+    directory: pathlib.Path,
+    config: RunConfig,
+    template: State,
+    warn: Callable[[str], None],
+    replay: Replay | None = None,
+    check: Callable[[pathlib.Path], None] = lambda folder: None,
 ) -> tuple[Checkpoint, State, Replay | None]:
-    """The newest checkpoint that can be read; says through ``warn`` which ones could not."""
+    """The newest checkpoint that can be read; says through ``warn`` which ones could not, or were refused by ``check``."""
     failures = []
     for folder in reversed(folders(directory)):
         try:
+            check(folder)
             loaded = load(folder, config, template, replay)
         except CheckpointError as error:
             failures.append(str(error))

@@ -25,6 +25,8 @@ AlgorithmName = Literal["ppo", "sac"]
 OFF_POLICY_BUDGET = 1_000_000
 # Names of checkpoints have twelve digits.
 MOST_STEPS = 10**12 - 1
+# What a run may be given anew when it goes on: its weights fit, and what was trained stays what it is.
+MAY_CHANGE = ("steps", "checkpoint_every", "diverged")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,6 +264,11 @@ def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
     """
     flat = flat_json(config).items()
     return frozenset((place, tuple(value) if isinstance(value, list) else value) for place, value in flat if place not in fields)
+
+
+def without_changeable(data: dict[str, Any]) -> dict[str, Any]:
+    """A config, as JSON, without what may change while a run goes on."""
+    return {name: value for name, value in data.items() if name not in MAY_CHANGE}
 
 
 def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

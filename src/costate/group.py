@@ -1,6 +1,8 @@
 """Runs that train together, and what is kept of them on disk: saved side by side, continued from where all of them stand."""
 
 import dataclasses
+import functools
+import pathlib
 from collections.abc import Callable, Sequence
 
 import jax
@@ -29,6 +31,8 @@ class Group:
     layout: Layout
     wandb: str | None = None
     """Project at Weights & Biases that the metrics go to as well."""
+    elsewhere: tuple[str, ...] = ()
+    """In what the machine, its devices or the seeds differ from those that the runs began with, as sentences."""
 
     @property
     def config(self) -> RunConfig:
@@ -112,12 +116,15 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
     for run in runs:
         recover(run.checkpoints)
     if len(runs) == 1:
-        checkpoint, state, remembered = load_latest(runs[0].checkpoints, runs[0].config, template, warn, replay)
+        checkpoint, state, remembered = load_latest(
+            runs[0].checkpoints, runs[0].config, template, warn, replay, functools.partial(check_between_episodes, runs[0].config)
+        )
         _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
         return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
     common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
     for name in sorted(common, reverse=True):
         try:
+            check_between_episodes(runs[0].config, runs[0].checkpoints / name)
             loaded = [load(run.checkpoints / name, run.config, template, replay) for run in runs]
         except CheckpointError as error:
             warn(f"{error} Falling back to an older one.")
@@ -126,6 +133,16 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
         return [checkpoint for checkpoint, _, _ in loaded], join_seeds(*(algorithm.attach_replay(state, replay) for _, state, replay in loaded))
     steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
     raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
+
+
+def check_between_episodes(config: RunConfig, folder: pathlib.Path) -> None:
+    """Raise if a run of this length cannot go on from a checkpoint.
+
+    A run may end in the middle of episodes, and nothing is kept of where they stood. One that goes beyond that end goes on from before them.
+    """
+    steps = steps_of(folder)
+    if steps != config.final_steps and steps // config.rollout.steps_per_iteration % config.cycle:
+        raise CheckpointError(f"{folder} was the end of a shorter run, in the middle of its episodes, from where it cannot go on.")
 
 
 def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ from costate._distrust import read_bounded, read_json
 from costate._errors import CheckpointError, RunDirectoryError
 from costate._files import explained_errors, make_folders, remove, try_lock, write_atomically
 from costate.config import RunConfig, config_hash, from_json, to_json
+from costate.history import Stretch, from_plain, to_plain
 from costate.naming import variant_name
 
 CONFIG_FILE = "config.json"
@@ -25,10 +26,24 @@ MEND = "Put the file back that `costate train` wrote, or train the run again."
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run directory and the config it was started with."""
+    """A run directory and the config that it has now."""
 
     path: pathlib.Path
     config: RunConfig
+    history: tuple[Stretch, ...] = ()
+    """How it was trained so far; empty if it was trained in one way from the start."""
+    first_hash: str = ""
+    """Hash of the config that it was started with; empty if that is the one it has now."""
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """How it was trained so far, from the start."""
+        return self.history or (Stretch(0, self.config.total_steps),)
+
+    @property
+    def started_as(self) -> str:
+        """Hash of the config that it was started with, which stays the same when the run is made longer."""
+        return self.first_hash or config_hash(self.config)
 
     @property
     def variant(self) -> str:
@@ -102,10 +117,20 @@ def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *
         remove(path)
     with explained_errors(path):
         make_folders(path / "checkpoints")
-    document = {"format": 1, "hash": config_hash(config), "config": to_json(config)}
+    run = Run(path, config)
     write_atomically(path / "machine.json", json.dumps(machine, indent=1).encode())
-    write_atomically(path / CONFIG_FILE, json.dumps(document, indent=1).encode())
-    return Run(path, config)
+    write_config(run)
+    return run
+
+
+def write_config(run: Run) -> None:
+    """Write what a run computes and how it was trained so far, in one step: whenever this is interrupted, the file is the old one or the new one."""
+    document: dict[str, Any] = {"format": 1, "hash": config_hash(run.config), "config": to_json(run.config)}
+    if run.history:
+        document["history"] = to_plain(run.history)
+    if run.first_hash:
+        document["first_hash"] = run.first_hash
+    write_atomically(run.path / CONFIG_FILE, json.dumps(document, indent=1).encode())
 
 
 @contextlib.contextmanager
@@ -155,7 +180,8 @@ def open_run(path: pathlib.Path) -> Run:
     if not isinstance(document, dict) or "config" not in document:
         raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. {MEND}")
     try:
-        return Run(path, from_json(document["config"]))
+        history = from_plain(document["history"], str(file)) if "history" in document else ()
+        return Run(path, from_json(document["config"]), history, str(document.get("first_hash", "")))
     except RecursionError as error:
         raise RunDirectoryError(f"{file} was altered: it is nested more deeply than any config. {MEND}") from error
 

@@ -19,6 +19,7 @@ from costate.algorithms.base import State
 from costate.checkpoint import Checkpoint
 from costate.config import RunConfig
 from costate.console import AbstractReporter, Progression, SilentReporter
+from costate.continuation import check_alike, check_edited, note, with_changes
 from costate.course import Position, advance, compile_at, start_cycle
 from costate.curves import draw_learning_curve
 from costate.cycle_start import CycleStart, back_at_start, remember_start
@@ -106,26 +107,53 @@ def train_together(
         return _until_sound(group, lambda: _begin(group, reporter), reporter)
 
 
-def resume(path: str | pathlib.Path, *, devices: int | None = None, wandb: str | None = None, reporter: AbstractReporter | None = None) -> Outcome:
-    """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped."""
-    return resume_together([path], devices=devices, wandb=wandb, reporter=reporter)[0]
+def resume(
+    path: str | pathlib.Path,
+    *,
+    steps: int | None = None,
+    checkpoint_every: int | None = None,
+    diverged: str | None = None,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
+) -> Outcome:
+    """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped.
+
+    With ``steps`` it is made longer, also after its end, or shorter; ``checkpoint_every`` and ``diverged`` can be changed as well.
+    """
+    (outcome,) = resume_together(
+        [path], steps=steps, checkpoint_every=checkpoint_every, diverged=diverged, devices=devices, wandb=wandb, reporter=reporter
+    )
+    return outcome
 
 
 def resume_together(
-    paths: Sequence[str | pathlib.Path], *, devices: int | None = None, wandb: str | None = None, reporter: AbstractReporter | None = None
+    paths: Sequence[str | pathlib.Path],
+    *,
+    steps: int | None = None,
+    checkpoint_every: int | None = None,
+    diverged: str | None = None,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
 ) -> list[Outcome]:
-    """Continue runs that were trained together from the newest checkpoint that all of them have."""
+    """Continue runs that were trained together from the newest checkpoint that all of them have; what can be changed is as in :func:`resume`."""
     prepare_jax()
     if wandb is not None:
         load_wandb()
-    runs = tuple(open_run(pathlib.Path(path)) for path in paths)
+    before = tuple(open_run(pathlib.Path(path)) for path in paths)
+    for run in before:
+        check_edited(run)
+    runs = tuple(with_changes(run, steps=steps, checkpoint_every=checkpoint_every, diverged=diverged) for run in before)
+    check_alike(runs)
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])
-    layout = _layout_as_before(runs, devices, reporter.say)
+    layout, moved = _layout_as_before(runs, devices, reporter.say)
     check_memory(runs[0].config, layout, len(runs))
-    for change in machine_changes(runs[0].read_machine(), describe_machine()):
+    machine = machine_changes(runs[0].read_machine(), describe_machine())
+    for change in machine:
         reporter.say(f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run")
-    group = Group(runs, layout, wandb)
+    group = Group(runs, layout, wandb, (*machine, *moved))
     with held(*(run.path for run in runs)):
         return _until_sound(group, lambda: _continue(group, reporter), reporter)
 
@@ -141,6 +169,7 @@ def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
 def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     """Train from the newest checkpoints."""
     starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
+    group = note(group, starts, reporter.say)
     reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
     if algorithm_for(group.config).replay_bytes:
         reporter.say(_remembers(group.config, group.layout, len(group.runs)))
@@ -195,8 +224,8 @@ def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
         raise ConfigError("Only runs that differ in nothing but their seed can train together. Train the others by themselves.")
 
 
-def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> Layout:
-    """The devices that the runs were started on, where they exist: the order of floating-point sums depends on their number."""
+def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> tuple[Layout, list[str]]:
+    """The devices that the runs were started on, where they exist, and what is another: the order of floating-point sums depends on it."""
     before = runs[0].read_machine().get("learner_devices")
     before = before if isinstance(before, int) else None
     layout = learner_layout(runs[0].config, len(runs), devices)
@@ -208,7 +237,7 @@ def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[s
     changes += [f"seeds {seeds} instead of {together} together"] if together != seeds else []
     if changes:
         say(f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums")
-    return layout
+    return layout, changes
 
 
 @contextlib.contextmanager
@@ -279,7 +308,10 @@ def _iterate(
     start: CycleStart | None = None
     while position.iteration < config.iterations and not stop.asked:
         between_cycles = position.iteration % config.cycle == 0
-        if between_cycles and position.iteration - position.saved[0].iteration >= config.checkpoint_every:
+        unsaved = position.iteration - position.saved[0].iteration
+        # Also before episodes that the end cuts off: a run that is made longer goes on from there.
+        cut_off = unsaved > 0 and config.iterations - position.iteration < config.cycle
+        if between_cycles and (unsaved >= config.checkpoint_every or cut_off):
             position = _save(group, position)
             if time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES:
                 _draw(group)

@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 from costate._errors import ConfigError
-from costate.config import config_hash, to_json
+from costate.config import to_json
 from costate.metrics_log import AbstractLog, Row
 from costate.run_directory import Run
 
 
 class WandbLog(AbstractLog):
-    """One run of a project. A run that is resumed continues its curve, because its config's hash is its id there."""
+    """One run of a project. A run that is resumed continues its curve, because the hash of its first config is its id there."""
 
     def __init__(self, run: Run, project: str) -> None:
         wandb = load_wandb()
@@ -18,7 +18,7 @@ class WandbLog(AbstractLog):
         self._run: Any = wandb.init(
             project=project,
             # The folder's name tells apart runs of one config that were trained twice.
-            id=f"{config_hash(config)}-{run.path.resolve().name}",
+            id=f"{run.started_as}-{run.path.resolve().name}",
             name=f"{config.task} {run.variant} seed {config.seed}",
             group=f"{config.task} {run.variant}",
             config=to_json(config),

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast, get_args
 
 import tyro
 
@@ -13,7 +13,8 @@ from costate._checks import MOST_SEEDS, require_at_most
 from costate._errors import ConfigError, RunDirectoryError
 from costate._other_names import by_position, in_our_words
 from costate.arguments import read_arguments
-from costate.config import AlgorithmName, RunConfig, differing_fields, to_json
+from costate.config import AlgorithmName, RunConfig
+from costate.continuation import refusals
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
@@ -64,7 +65,7 @@ class CommonArguments:
     devices: int | None = None
     """Devices that share the learner's work; None for all that can be used."""
     steps: int | None = None
-    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic."""
+    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic. With --resume, the run's new length."""
     out: pathlib.Path | None = None
     """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
     resume: pathlib.Path | None = None
@@ -167,10 +168,18 @@ def run(arguments: list[str]) -> int:
     defaults = _train_defaults(arguments)
     parsed = read_arguments("train", type(defaults), arguments, defaults, LAYOUT)
     if parsed.resume is not None:
-        _check_unchanged(parsed.resume, parsed, arguments)
         runs = runs_in(parsed.resume)
+        changes = _changes(parsed.resume, open_run(runs[0]).config, parsed, arguments)
         with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, open_run(runs[0]).config, runs[0], reporter):
-            outcomes = resume_together(runs, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+            outcomes = resume_together(
+                runs,
+                steps=changes.steps,
+                checkpoint_every=changes.checkpoint_every,
+                diverged=changes.diverged,
+                devices=parsed.devices,
+                wandb=parsed.wandb,
+                reporter=reporter,
+            )
         where = parsed.resume
     else:
         configs = _seed_configs(_run_config(parsed), parsed.seeds)
@@ -293,9 +302,17 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
     )
 
 
-def _check_unchanged(run: pathlib.Path, parsed: CommonArguments, arguments: list[str]) -> None:
-    """A resumed run keeps its config: anything else would not continue the same curve."""
-    flags = {argument.split("=")[0] for argument in arguments}
+class _Changes(NamedTuple):
+    """What a run is given anew when it goes on; None for what stays."""
+
+    steps: int | None
+    checkpoint_every: int | None
+    diverged: str | None
+
+
+def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, arguments: list[str]) -> _Changes:
+    """What was asked for of the settings that may change while a run goes on. Any other that differs is an error that gives the reason."""
+    flags = {argument.split("=")[0].replace("_", "-") for argument in arguments}
     meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
     if meaningless:
         raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
@@ -306,8 +323,15 @@ def _check_unchanged(run: pathlib.Path, parsed: CommonArguments, arguments: list
     if READOUTS[parsed.readout] is not type(policy.readout):
         policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
     wanted = _run_config(dataclasses.replace(parsed, policy=policy))
-    changed = differing_fields(to_json(open_run(runs_in(run)[0]).config), to_json(wanted))
-    if changed:
+    refused = refusals(config, wanted)
+    if refused:
         raise ConfigError(
-            f"{run} cannot be resumed with another config. Changed: {'; '.join(changed)}. Leave these flags out, or start a new run with --out."
+            f"{run} cannot be resumed with another config. Changed: {'; '.join(refused)}. Leave these flags out, or start a new run with --out. A "
+            f"run that goes on can only be given other --steps, --checkpoint-every and --diverged."
         )
+    return _Changes(
+        # A flag that says what the first run has already can be news to the others.
+        wanted.total_steps if "--steps" in flags or wanted.steps != config.steps else None,
+        wanted.checkpoint_every if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every else None,
+        wanted.diverged if "--diverged" in flags or wanted.diverged != config.diverged else None,
+    )
