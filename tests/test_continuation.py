@@ -135,9 +135,10 @@ def test_as_many_iterations_as_before_are_no_change(copy):
 
 
 def test_other_things_that_may_change(copy):
-    resume(copy.path, steps=3 * ITERATION, checkpoint_every=7, diverged="slow-down")
+    resume(copy.path, steps=3 * ITERATION, checkpoint_every=7, evaluate_every=400, diverged="slow-down")
     run = open_run(copy.path)
-    assert (run.config.checkpoint_every, run.config.diverged) == (7, "slow-down")
+    assert (run.config.checkpoint_every, run.config.evaluate_every, run.config.diverged) == (7, 400, "slow-down")
+    assert ["eval/episode_reward" in row for row in run.read_metrics()] == [False, False, True]
     # Weights & Biases knows a run by what it began with.
     assert run.started_as == copy.started_as
     with pytest.raises(ConfigError, match=r"checkpoint_every is 0"):
@@ -211,7 +212,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
     assert "ppo.learning_rate: 0.00025 → 0.001 (the curve would not be one run's)" in error
     assert "rollout.environments: 2 → 4 (an iteration would have another number of steps" in error
     assert "sensors.dropout: 0.5 → 0.2 (the first part of the curve would be of other sensors" in error
-    assert "can only be given other --steps, --checkpoint-every and --diverged" in error
+    assert "can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged" in error
     assert open_run(copy.path) == copy
 
 

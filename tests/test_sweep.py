@@ -1,5 +1,6 @@
 """Sweeps with real workers: skipped, continued, killed, stopped, failed and retried, always to the results of an undisturbed one."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -257,6 +258,26 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
     open_sweep(tmp_path, spec, 2, retry_failed=True)
     (retried,) = jobs_left(tmp_path, spec, 2)
     assert perform(retried) == DONE
+
+
+@pytest.mark.thorough
+def test_runs_of_a_sweep_that_were_resized_by_hand_keep_their_length_but_reach_that_of_the_sweep(tmp_path):
+    from costate.experiments.work import DONE, perform
+    from costate.training import resume, train
+
+    spec = parse_spec(SHORT, "resized")
+    longer, shorter = spec.runs
+    train(longer.config, tmp_path / longer.folder)
+    resume(tmp_path / longer.folder, steps=12_000)
+    train(dataclasses.replace(shorter.config, steps=4_000), tmp_path / shorter.folder)
+    # What there was before stays what it is: nothing is trained again.
+    assert standing(tmp_path, spec, longer).status is Status.INTERRUPTED
+    assert (standing(tmp_path, spec, longer).env_steps, standing(tmp_path, spec, longer).total_steps) == (12_000, 12_000)
+    assert [perform(job) for job in jobs_left(tmp_path, spec, 1)] == [DONE, DONE]
+    assert [standing(tmp_path, spec, planned).status for planned in spec.runs] == [Status.FINISHED, Status.FINISHED]
+    rows = [len((tmp_path / planned.folder / "metrics.jsonl").read_text().splitlines()) for planned in spec.runs]
+    assert rows == [3, 2]
+    assert jobs_left(tmp_path, spec, 1) == []
 
 
 def test_the_remains_of_a_worker_that_died_while_making_a_folder_are_cleared(tmp_path):

@@ -26,7 +26,7 @@ OFF_POLICY_BUDGET = 1_000_000
 # Names of checkpoints have twelve digits.
 MOST_STEPS = 10**12 - 1
 # What a run may be given anew when it goes on: its weights fit, and what was trained stays what it is.
-MAY_CHANGE = ("steps", "checkpoint_every", "diverged")
+MAY_CHANGE = ("steps", "checkpoint_every", "evaluate_every", "diverged")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """How a run goes on: what may be changed then, what may not and why, and what is noted of it."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -42,10 +43,9 @@ def _reason(field: str) -> str:
     return REASONS[max(fitting, key=len)] if fitting else OTHERWISE
 
 
-def with_changes(run: Run, *, steps: int | None, checkpoint_every: int | None, diverged: str | None) -> Run:
-    """A run as it is to go on, with what is not None. As many steps as make the same number of iterations are no change."""
-    given = {"steps": steps, "checkpoint_every": checkpoint_every, "diverged": diverged}
-    config = with_overrides(run.config, {name: value for name, value in given.items() if value is not None})
+def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
+    """Return a run as it is to go on, with those changes that are not None. As many steps as make the same number of iterations are no change."""
+    config = with_overrides(run.config, {name: value for name, value in changes.items() if value is not None})
     if config.iterations == run.config.iterations:
         config = dataclasses.replace(config, steps=run.config.steps)
     newest = newest_steps(run.checkpoints)

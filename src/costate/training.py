@@ -112,6 +112,7 @@ def resume(
     *,
     steps: int | None = None,
     checkpoint_every: int | None = None,
+    evaluate_every: int | None = None,
     diverged: str | None = None,
     devices: int | None = None,
     wandb: str | None = None,
@@ -119,10 +120,18 @@ def resume(
 ) -> Outcome:
     """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped.
 
-    With ``steps`` it is made longer, also after its end, or shorter; ``checkpoint_every`` and ``diverged`` can be changed as well.
+    With ``steps`` it is made longer, also after its end, or shorter. ``checkpoint_every``, ``evaluate_every`` and ``diverged`` can be changed as
+    well. None leaves a setting as it is.
     """
     (outcome,) = resume_together(
-        [path], steps=steps, checkpoint_every=checkpoint_every, diverged=diverged, devices=devices, wandb=wandb, reporter=reporter
+        [path],
+        steps=steps,
+        checkpoint_every=checkpoint_every,
+        evaluate_every=evaluate_every,
+        diverged=diverged,
+        devices=devices,
+        wandb=wandb,
+        reporter=reporter,
     )
     return outcome
 
@@ -132,6 +141,7 @@ def resume_together(
     *,
     steps: int | None = None,
     checkpoint_every: int | None = None,
+    evaluate_every: int | None = None,
     diverged: str | None = None,
     devices: int | None = None,
     wandb: str | None = None,
@@ -144,7 +154,8 @@ def resume_together(
     before = tuple(open_run(pathlib.Path(path)) for path in paths)
     for run in before:
         check_edited(run)
-    runs = tuple(with_changes(run, steps=steps, checkpoint_every=checkpoint_every, diverged=diverged) for run in before)
+    changes = {"steps": steps, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every, "diverged": diverged}
+    runs = tuple(with_changes(run, changes) for run in before)
     check_alike(runs)
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])

@@ -175,6 +175,7 @@ def run(arguments: list[str]) -> int:
                 runs,
                 steps=changes.steps,
                 checkpoint_every=changes.checkpoint_every,
+                evaluate_every=changes.evaluate_every,
                 diverged=changes.diverged,
                 devices=parsed.devices,
                 wandb=parsed.wandb,
@@ -307,6 +308,7 @@ class _Changes(NamedTuple):
 
     steps: int | None
     checkpoint_every: int | None
+    evaluate_every: int | None
     diverged: str | None
 
 
@@ -327,11 +329,14 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
     if refused:
         raise ConfigError(
             f"{run} cannot be resumed with another config. Changed: {'; '.join(refused)}. Leave these flags out, or start a new run with --out. A "
-            f"run that goes on can only be given other --steps, --checkpoint-every and --diverged."
+            f"run that goes on can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged."
         )
+    if wanted.evaluate_every is None and config.evaluate_every is not None:
+        raise ConfigError(f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 for no evaluation.")
     return _Changes(
         # A flag that says what the first run has already can be news to the others.
         wanted.total_steps if "--steps" in flags or wanted.steps != config.steps else None,
         wanted.checkpoint_every if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every else None,
+        wanted.evaluate_every if "--evaluate-every" in flags or wanted.evaluate_every != config.evaluate_every else None,
         wanted.diverged if "--diverged" in flags or wanted.diverged != config.diverged else None,
     )

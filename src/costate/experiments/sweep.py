@@ -54,7 +54,9 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     rows = _last_rows(run.metrics)
     row = rows[-1] if rows else {}
     speeds = [row["training/sps"] for row in rows if "training/sps" in row]
-    steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) == total
+    # A run that somebody made longer has all that the sweep asked for.
+    steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) >= total
+    total = max(total, steps)
     evaluated = all(is_evaluated(run, dropout, spec.evaluation.episodes) for dropout in spec.evaluation.dropouts)
     error = read_failure(folder, planned.folder)
     if running:

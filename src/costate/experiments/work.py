@@ -24,12 +24,12 @@ from costate._lean import this_process_is_ours
 from costate._streams import make_writable
 from costate._task_files import load_task_files
 from costate.checkpoint import newest_steps
-from costate.config import from_json
+from costate.config import RunConfig, from_json, to_json, without_changeable
 from costate.experiments.processors import claim_cores
 from costate.interrupts import INTERRUPTED
 from costate.robustness import measure
 from costate.run_directory import CONFIG_FILE, open_run
-from costate.training import resume_together, train_together
+from costate.training import resume, resume_together, train_together
 
 # Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
 DONE, FAILED, STOPPED = 0, 3, INTERRUPTED
@@ -123,9 +123,20 @@ def _train(job: Job) -> bool:
             _clear(path)
         return all(outcome.finished for outcome in train_together(configs, job.paths, overwrite=True, wandb=job.wandb))
     for path, config in zip(job.paths, configs, strict=True):
-        if open_run(path).config != config:
+        if without_changeable(to_json(open_run(path).config)) != without_changeable(to_json(config)):
             raise ConfigError(f"{path} holds a run of another config than its name says. Move it away, and the sweep will make a new one.")
-    return all(outcome.finished for outcome in resume_together(job.paths, wandb=job.wandb))
+    if all(open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)):
+        return all(outcome.finished for outcome in resume_together(job.paths, wandb=job.wandb))
+    return all(_train_resized(path, config, job.wandb) for path, config in zip(job.paths, configs, strict=True))
+
+
+def _train_resized(path: pathlib.Path, config: RunConfig, wandb: str | None) -> bool:
+    """Bring a run to its end that somebody made longer or shorter: it keeps its length, but has at least the steps that the sweep asks for."""
+    run = open_run(path)
+    if newest_steps(run.checkpoints) >= config.final_steps:
+        return True
+    print(f"{path.name} was given {run.config.total_steps:,} steps by hand; the sweep asks for {config.total_steps:,}")
+    return resume(path, steps=max(run.config.total_steps, config.total_steps), wandb=wandb).finished
 
 
 def has_begun(path: pathlib.Path) -> bool:
