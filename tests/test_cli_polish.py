@@ -19,7 +19,9 @@ from costate._errors import ConfigError
 from costate._progress import among, within
 from costate.cli import COMMANDS, EXAMPLES, main
 from costate.commands.completion import grammar
+from costate.config import RunConfig, with_overrides
 from costate.console import LiveReporter, Progression, can_redraw
+from costate.cores.lstm import LSTMConfig
 from costate.countdown import INTERVAL, LiveCountdown, PlainCountdown
 from costate.documents import as_json, document_on_stdout
 
@@ -145,6 +147,21 @@ def test_a_setting_that_cannot_work_comes_out_like_every_other_error(arguments, 
     monkeypatch.chdir(tmp_path)  # so that nothing is left behind if it does work
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_setting_that_a_core_of_ones_own_refuses_is_out_of_range(monkeypatch, capsys, tmp_path):
+    """Its author raises what Python raises for a wrong value, and not one of our errors."""
+
+    def check(core):
+        if core.forget_bias > 1.0:
+            raise ValueError(f"forget_bias is {core.forget_bias}, but a gate of mine lies between 0 and 1.")
+
+    monkeypatch.setattr(LSTMConfig, "__post_init__", check)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "LQR", "--core", "lstm", "--core.forget-bias", "1.5"]) == 2
+    assert capsys.readouterr().err.startswith("error: A setting is out of range: forget_bias is 1.5, but a gate of mine lies between 0 and 1. ")
+    with pytest.raises(ConfigError, match=r"A setting of config.policy.core is out of range: forget_bias is 1.5"):
+        with_overrides(RunConfig("LQR"), {"policy": {"core": {"name": "lstm", "forget_bias": 1.5}}})
 
 
 def test_without_tyros_hook_a_setting_that_cannot_work_still_comes_out_so(monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """The records of MuJoCo Playground's tasks, which need no Playground; and the folding of seeds that its engine relies on."""
 
+import pathlib
+import shutil
 import sys
 
 import jax
@@ -9,6 +11,7 @@ import pytest
 
 import costate.envs
 from costate._errors import ConfigError
+from costate.cli import main
 from costate.commands import tasks as tasks_command
 from costate.config import RunConfig, from_json, to_json
 from costate.envs.base import TimeStep
@@ -53,6 +56,21 @@ def test_without_playground_the_extra_is_named_and_the_twin(monkeypatch):
         ConfigError, match=r"playground:WalkerStand needs MuJoCo Playground.*costate\[playground\].*WalkerStand is the same task in EnvPool"
     ):
         TASKS["playground:WalkerStand"].build(2, [0])
+
+
+def test_without_playground_nothing_is_written_and_an_older_run_is_kept(monkeypatch, tmp_path, capsys):
+    monkeypatch.delattr(costate.envs, "engine_playground", raising=False)
+    monkeypatch.setitem(sys.modules, "costate.envs.engine_playground", None)
+    out = tmp_path / "run"
+    for _ in range(2):
+        # The second try says the same: nothing of the first is in its way.
+        assert main(["train", "playground:WalkerStand", "--out", str(out)]) == 1
+        assert capsys.readouterr().err.startswith("error: playground:WalkerStand needs MuJoCo Playground")
+        assert not out.exists()
+    shutil.copytree(pathlib.Path(__file__).parent / "fixtures" / "format_1" / "ppo", out)
+    before = sorted(out.rglob("*"))
+    assert main(["train", "playground:WalkerStand", "--out", str(out), "--overwrite"]) == 1
+    assert sorted(out.rglob("*")) == before
 
 
 def test_the_list_of_tasks_mentions_them(capsys):

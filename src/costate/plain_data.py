@@ -47,7 +47,14 @@ def decode(kind: type, data: Any, where: str) -> Any:
     for name, field in fields.items():
         if name not in data and field.default is dataclasses.MISSING:
             raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
-    return kind(**{name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()})
+    values = {name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()}
+    try:
+        return kind(**values)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        # A part of somebody else's knows nothing of our errors.
+        raise ConfigError(f"A setting of {where} is out of range: {error}") from error
 
 
 def _decode_value(kind: Any, value: Any, where: str) -> Any:

@@ -84,6 +84,7 @@ def train_together(
     """
     prepare_jax()
     _check_same_but_seed(configs)
+    configs[0].task_record.check_engine()
     if wandb is not None:
         load_wandb()
     if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):

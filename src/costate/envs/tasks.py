@@ -72,6 +72,10 @@ class Task(abc.ABC):
     def observation_size(self) -> int:
         return sum(size for _, size in self.observation)
 
+    def check_engine(self) -> None:
+        """Raise unless what runs the task can be loaded. Asked before anything is written; most engines always can."""
+        return
+
     @abc.abstractmethod
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         """``batch_size`` environments for each seed, with sensors that never fail."""

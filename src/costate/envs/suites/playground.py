@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from costate._errors import ConfigError
 from costate._registry import nearest
@@ -40,16 +40,25 @@ class PlaygroundTask(Task):
     def aliases(self) -> tuple[str, ...]:
         return (f"Playground {self.original}",)
 
+    def check_engine(self) -> None:
+        # What the environment of the process says of it can be wrong as well.
+        self._engine().implementation()
+
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
+        engine = self._engine()
+        built: AbstractEnv = engine.PlaygroundEnv(self, engine.load_simulator(self.original), self.shown, batch_size, seeds)
+        return built
+
+    def _engine(self) -> Any:
         # Imported here, because it is an extra, and takes seconds to load.
         try:
-            from costate.envs import engine_playground as engine
+            from costate.envs import engine_playground
         except ImportError as error:
             raise ConfigError(
                 f"{self.name} needs MuJoCo Playground, which cannot be loaded ({error}). Install it with: pip install 'costate[playground]'. "
                 f"Without it, {self.original} is the same task in EnvPool."
             ) from error
-        return engine.PlaygroundEnv(self, engine.load_simulator(self.original), self.shown, batch_size, seeds)
+        return engine_playground
 
 
 def find_playground(name: str, identifier: str) -> Task:
