@@ -4,6 +4,7 @@ Trainings of two short iterations are compared, every number of the log and ever
 say nothing.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -17,6 +18,8 @@ from costate._task_files import VARIABLE, load_task_files
 from costate.config import to_json
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig
+from costate.replay import ReplayConfig
+from costate.rollout import RolloutConfig
 from costate.run_directory import open_run
 
 ARM = pathlib.Path(__file__).parents[1] / "examples" / "own_robot" / "arm.py"
@@ -80,3 +83,43 @@ def test_processes_that_share_nothing_give_the_same(tmp_path: pathlib.Path) -> N
     first, second = (result_of(open_run(out)) for out in outs)
     assert first == second
     assert_different(first, trained(config, tmp_path / "other", [4])[0])
+
+
+AS_USERS_DO = """
+import json, sys
+from costate.config import from_json
+from costate.console import SilentReporter
+from costate.training import resume, train
+
+
+class Cut(SilentReporter):
+    def progress(self, progression):
+        if progression.row["iteration"] == 3:
+            raise KeyboardInterrupt
+
+
+for document in json.loads(sys.argv[1]):
+    config, out = from_json(document), sys.argv[2] + "/" + document["algorithm"]
+    train(config, f"{out}-whole", devices=1)
+    try:
+        train(config, f"{out}-cut", devices=1, reporter=Cut())
+    except KeyboardInterrupt:
+        resume(f"{out}-cut", devices=1)
+"""
+
+
+def test_as_compiled_for_users_a_run_that_was_cut_off_equals_one_that_was_not(tmp_path: pathlib.Path) -> None:
+    """All other tests compile quickly; here XLA optimises as it does by default."""
+    # Four iterations, of which two span an episode, so that the cut after the third goes back to the checkpoint after the second.
+    rollout, replay = RolloutConfig(environments=4, rollout_length=100), ReplayConfig(capacity=1600, window=8, burn_in=4, batch=4)
+    longer = {"steps": 1600, "checkpoint_every": 1, "rollout": rollout}
+    sac = dataclasses.replace(short(algorithm="sac").sac, replay=replay)
+    configs = [dataclasses.replace(short(), **longer), dataclasses.replace(short(algorithm="sac"), sac=sac, **longer)]
+    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")}
+    command = [sys.executable, "-c", AS_USERS_DO, json.dumps([to_json(config) for config in configs]), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for config in configs:
+        whole, cut = (result_of(open_run(tmp_path / f"{config.algorithm}-{name}")) for name in ("whole", "cut"))
+        assert len(whole[0]) == 4
+        assert whole == cut
