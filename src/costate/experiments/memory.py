@@ -16,7 +16,7 @@ from costate.config import AlgorithmName, with_overrides
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.experiments.collection import Collection
-from costate.experiments.spec import SweepSpec, parse_spec
+from costate.experiments.spec import SweepSpec, spec_of
 from costate.experiments.statistics import Interval, share_of_distance
 from costate.experiments.tables import Cell, cells, choose_measure
 from costate.presets import preset
@@ -41,24 +41,25 @@ def memory_spec(
     for task in tasks:
         _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
     plain, aligned = ("gru", "nc-gru") if algorithm == "ppo" else ("sac-gru", "nc-sac-gru")
-    through = "".join(f", sensors.{name} = {_toml(value)}" for name, value in sensors.items() if value is not None)
-    cores = {BLIND: 'policy.core.name = "memoryless"', "frame stack": f'policy.core = {{ name = "frame-stack", frames = {frames} }}'}
-    variants = {name: f'preset = "{plain}", {core}{through}' for name, core in cores.items()}
-    variants |= {"recurrent": f'preset = "{plain}"{through}', "recurrent, co-state": f'preset = "{aligned}"{through}'}
-    # With the same memory, though it has no need of one: without, it would differ in how fast it learns, and not only in what it sees.
-    variants[SIGHTED] = f'preset = "{plain}", sensors.dropout = 0.0'
-    lines = [
-        f'description = "What memory is worth: none, {frames} frames, a recurrent memory with and without the co-state loss, full sight."',
-        f"tasks = {json.dumps(list(tasks))}",
-        f"seeds = {seeds}",
-        *([] if steps is None else [f"steps = {steps}"]),
-        "[variants]",
-        *(f"{json.dumps(name)} = {{ {settings} }}" for name, settings in variants.items()),
-        "[evaluation]",
-        f"episodes = {episodes}",
-        f"dropouts = {json.dumps(sorted({0.0, float(sensors.get('dropout', 0.5))}))}",
-    ]
-    return parse_spec("\n".join(lines) + "\n", f"memory-{'-'.join(tasks)}")
+    given = {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
+    blind = {"preset": plain, "policy": {"core": {"name": "memoryless"}}}
+    stacked = {"preset": plain, "policy": {"core": {"name": "frame-stack", "frames": frames}}}
+    table = {
+        "description": f"What memory is worth: none, {frames} frames, a recurrent memory with and without the co-state loss, full sight.",
+        "tasks": list(tasks),
+        "seeds": seeds,
+        **({} if steps is None else {"steps": steps}),
+        "variants": {
+            BLIND: blind | given,
+            "frame stack": stacked | given,
+            "recurrent": {"preset": plain} | given,
+            "recurrent, co-state": {"preset": aligned} | given,
+            # With the same memory, though it has no need of one: without, it would differ in how fast it learns, and not only in what it sees.
+            SIGHTED: {"preset": plain, "sensors": {"dropout": 0.0}},
+        },
+        "evaluation": {"episodes": episodes, "dropouts": sorted({0.0, float(sensors.get("dropout", 0.5))})},
+    }
+    return spec_of(table, f"memory-{'-'.join(tasks)}", json.dumps(table, indent=1))
 
 
 def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:
@@ -70,10 +71,6 @@ def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:
         else "so that the oracle would see no more than all others on"
     )
     raise ConfigError(f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5.")
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def worth_of(collection: Collection) -> list[Worth]:

@@ -94,7 +94,7 @@ class SweepSpec:
     resources: Resources
     evaluation: EvaluationPlan
     source: str
-    """The TOML text, kept with the results."""
+    """The text that it was read from, kept with the results."""
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -134,6 +134,11 @@ def parse_spec(source: str, default_name: str, budget: str | None = None) -> Swe
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The sweep {default_name!r} is not valid TOML: {error}.") from error
+    return spec_of(table, default_name, source, budget)
+
+
+def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str | None = None) -> SweepSpec:
+    """Return the sweep that a table describes; ``source`` is the text that is kept with its results."""
     problems = _Problems()
     for key in table.keys() - set(KEYS):
         problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
