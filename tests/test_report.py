@@ -300,6 +300,14 @@ def test_variants_are_compared_where_all_of_them_were_evaluated(tmp_path):
     assert "95 % stratified bootstrap intervals, but for variants with fewer than four seeds on some task" in page
 
 
+@pytest.mark.parametrize(("seeds", "said"), [(3, False), (4, True), (9, True), (10, False)])
+def test_a_report_says_what_intervals_from_few_seeds_cover(tmp_path, seeds, said):
+    for seed in range(seeds):
+        make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 + seed]})
+    page = write_report(tmp_path)[0].read_text()
+    assert ("from fewer than ten seeds contained the true value in 94 to 98 % of simulated experiments" in page) is said
+
+
 def test_a_log_with_a_gap_is_named(folder):
     run = min(path.parent for path in folder.glob("*/config.json"))
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -20,6 +20,7 @@ def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
         "description": collection.description,
         "costate": importlib.metadata.version("costate"),
         "measure": measure.words,
+        "intervals": "95 %, percentile bootstrap stretched for the number of runs",
         "cells": [
             {
                 "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
