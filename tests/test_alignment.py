@@ -51,6 +51,8 @@ def made_up(rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | No
         slopes={"closed loop": slopes},
         low=-np.ones(2),
         high=np.ones(2),
+        times=np.arange(rows),
+        untrusted=0,
     )
 
 
@@ -250,6 +252,55 @@ def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
     with pytest.raises(ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps"):
         align(trained, AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0), print, said.append)
     assert said[0] == "episode 1: ended by itself after 3 steps, left out"
+
+
+def doubted(costates, steps):
+    """The same co-states, of which some are said to be uncertain by a half."""
+    disagreement = costates.closed_loop_disagreement.copy()
+    disagreement[steps] = 0.5
+    return dataclasses.replace(costates, closed_loop_disagreement=disagreement)
+
+
+@pytest.mark.quick("nc-gru")
+def test_moments_whose_costates_cannot_be_trusted_are_left_out(trained):
+    algorithm = algorithm_for(trained.config)
+    _, state = load_state(trained, None, pytest.fail)
+    episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=12)
+    costates = true_costates(episode, 0.99, horizon=2)
+    assert costates.trusted.all()
+    assert costates.doubt is None
+    whole, some = (moments_of(algorithm, state, episode, each, 0.99, 8) for each in (costates, doubted(costates, [0, 4])))
+    # Nor the step before one, whose Hamiltonian has it in it.
+    kept = [1, 2, 5, 6, 7]
+    assert (whole.untrusted, some.untrusted) == (0, 3)
+    np.testing.assert_array_equal(some.times, kept)
+    for name in ("states", "hiddens", "seen", "compared", "critic", "implied", "controls"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[kept])
+    np.testing.assert_array_equal(some.gradients["open loop"], whole.gradients["open loop"][kept])
+    np.testing.assert_array_equal(some.slopes["closed loop"], whole.slopes["closed loop"][kept])
+
+
+@pytest.mark.quick("nc-gru")
+def test_moments_that_are_left_out_are_said_and_counted(trained, monkeypatch):
+    monkeypatch.setattr("costate.alignment.align.true_costates", lambda *arguments, **settings: doubted(true_costates(*arguments, **settings), [3]))
+    warned: list[str] = []
+    settings = AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0)
+    found = align(trained, settings, warned.append, lambda text: None)
+    assert len(warned) == 2
+    assert warned[0].startswith(
+        "episode 1: The co-states of 1 of 10 steps are not to be trusted: they change by more than 1% of themselves (at most by 50%)"
+    )
+    assert warned[0].endswith("2 of 8 moments are left out.")
+    write_alignment(trained, found)
+    document = read_alignment(trained.path)
+    assert (document["moments"], document["untrusted_moments"]) == (12, 4)
+    assert "left out: 4 of 16 moments, whose co-states cannot be trusted" in table(found)
+    # Where hardly any is left, nothing is compared.
+    monkeypatch.setattr("costate.alignment.align.true_costates", lambda *a, **k: doubted(true_costates(*a, **k), slice(0, 8)))
+    with pytest.raises(
+        ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps to be compared and have co-states that can be trusted"
+    ):
+        align(trained, settings, warned.append, lambda text: None)
 
 
 def test_a_damaged_result_is_none(tmp_path):

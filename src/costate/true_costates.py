@@ -10,13 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._errors import ConfigError
-from costate._types import Array, Float, PyTree
+from costate._types import Array, Bool, Float, PyTree
 from costate.config import check_seed
-from costate.control.linearisation import Linearisation, closed_loop_costates, open_loop_costates
+from costate.control.linearisation import Linearisation, Linearised, closed_loop_costates, disagreement, open_loop_costates, step_disagreement
 from costate.envs.sensors import only_blackouts
 from costate.recording import Episode, one_step, record_episode
 from costate.run_directory import Run, open_run
 from costate.trained import load_controller
+
+# A co-state that changes by more than this share of itself when derivatives are taken from the other side of a kink is not to be trusted.
+TRUST = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,30 @@ class Costates:
     """A_t, B_t, cost gradients and observation Jacobians."""
     feature_jacobians: Float[np.ndarray, "T F X"]
     """∂ỹ_t/∂x_t; zero where the policy was blind."""
+    step_disagreement: Float[np.ndarray, " T"]
+    """Of the derivatives of each step, taken in two ways: the largest |J − J'| / |J|. Large where the state is on a kink or a jump."""
+    open_loop_disagreement: Float[np.ndarray, " T"]
+    """|λ_t − λ'_t| / |λ_t| of the co-states that follow from either. A kink makes all co-states before it uncertain, in proportion to its share."""
+    closed_loop_disagreement: Float[np.ndarray, " T"]
+
+    @property
+    def trusted(self) -> Bool[np.ndarray, " T"]:
+        """Where neither co-state changes by more than 1 % of itself (:data:`TRUST`) with the way in which derivatives are taken."""
+        return np.asarray((self.open_loop_disagreement <= TRUST) & (self.closed_loop_disagreement <= TRUST))
+
+    @property
+    def doubt(self) -> str | None:
+        """One sentence on the co-states that are not to be trusted; None if all are."""
+        untrusted = int((~self.trusted).sum())
+        if untrusted == 0:
+            return None
+        worst = max(self.open_loop_disagreement.max(), self.closed_loop_disagreement.max())
+        kinks = int((self.step_disagreement > TRUST).sum())
+        return (
+            f"The co-states of {untrusted} of {len(self.trusted)} steps are not to be trusted: they change by more than {TRUST:.0%} of themselves "
+            f"(at most by {_share(worst)}) with the side from which derivatives are taken. Such derivatives were met at {kinks} steps, where the "
+            f"simulator or the reward has a kink within rounding of the state, and make the co-states before them uncertain too."
+        )
 
 
 def true_costates(episode: Episode, discount: float, *, horizon: int | None = None, threads: int | None = None) -> Costates:
@@ -41,19 +68,36 @@ def true_costates(episode: Episode, discount: float, *, horizon: int | None = No
     So the future of x_t is cut at the end of the episode, which matters for the last few multiples of 1/(1−γ) steps: record more steps than you
     use. Where the robot's motion is chaotic, the gradient of a long future is dominated by its end; a ``horizon`` counts only so many steps from
     each x_t on.
+
+    Where a simulator is differentiated by differences, all of it is done in two ways, and the result says where they disagree (``trusted``).
     """
     if not 0.0 <= discount <= 1.0:
         raise ConfigError(f"discount is {discount}, but it must lie between 0 and 1. The paper uses 0.99.")
     if horizon is not None and horizon < 1:
         raise ConfigError(f"horizon is {horizon}, but at least the cost of 1 step must count. Leave it out to count all of them.")
     steps = episode.stage.linearise(episode.controls, threads)
+    open_loop, other_open_loop = _of_both(steps, lambda version: open_loop_costates(version, discount, horizon))
+    closed_loop, other_closed_loop = _of_both(steps, lambda version: policy_costates(episode, version, discount, horizon))
     return Costates(
         names=episode.stage.state_names,
-        open_loop=open_loop_costates(steps, discount, horizon),
-        closed_loop=policy_costates(episode, steps, discount, horizon),
-        linearisation=steps,
-        feature_jacobians=feature_jacobians(episode, steps.observation_jacobians),
+        open_loop=open_loop,
+        closed_loop=closed_loop,
+        linearisation=steps.best,
+        feature_jacobians=feature_jacobians(episode, steps.best.observation_jacobians),
+        step_disagreement=step_disagreement(steps),
+        open_loop_disagreement=disagreement(open_loop, other_open_loop),
+        closed_loop_disagreement=disagreement(closed_loop, other_closed_loop),
     )
+
+
+def _of_both(steps: Linearised, costates_of: Callable[[Linearisation], Float[np.ndarray, "T X"]]) -> tuple[np.ndarray, np.ndarray]:
+    """Co-states by both versions of the derivatives; exact ones have only one."""
+    best = costates_of(steps.best)
+    return best, best if steps.other is steps.best else costates_of(steps.other)
+
+
+def _share(ratio: float) -> str:
+    return f"{ratio:.0%}" if ratio < 10.0 else "more than tenfold"
 
 
 def policy_costates(episode: Episode, steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:

@@ -24,6 +24,8 @@ from costate.true_costates import discount_of, true_costates
 SEED_OFFSET = 2_000_003
 # About how much of the time has passed when all is recorded, and when it is compared.
 RECORDED, COMPARED = 0.7, 0.85
+# An episode with fewer moments whose co-states can be trusted is left out.
+FEWEST_MOMENTS = 2
 
 
 def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None], tell: Tell = nobody) -> Alignment:
@@ -42,12 +44,19 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
             say(f"episode {number + 1}: ended by itself after {len(episode.rewards)} steps, left out")
             continue
         costates = true_costates(episode, discount, horizon=settings.horizon)
-        moments.append(moments_of(algorithm, state, episode, costates, discount, settings.steps))
+        found = moments_of(algorithm, state, episode, costates, discount, settings.steps)
+        if costates.doubt is not None:
+            warn(f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out.")
+        if len(found.times) < FEWEST_MOMENTS:
+            say(f"episode {number + 1}: {len(found.times)} moments have co-states that can be trusted, left out")
+            continue
+        moments.append(found)
         say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
     if len(moments) < 2:
         raise ConfigError(
-            f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared, but at least "
-            f"2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, or record more episodes with --episodes."
+            f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared and have co-states "
+            f"that can be trusted, but at least 2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, record more "
+            f"episodes with --episodes, or let co-states tell of a shorter future with --horizon, which fewer kinks lie in."
         )
     tell(RECORDED, "comparing")
     comparison = compare(moments, settings.seed)

@@ -36,15 +36,15 @@ def _reconstruction(found: Alignment) -> tuple[Rows, Rows]:
 def over_time(task: str, found: Alignment) -> Figure:
     """True gradients of the reward to come and their reconstruction from memory, with the blackouts shaded."""
     truth, guess = _reconstruction(found)
-    names, seen = found.moments[-1].names, found.moments[-1].seen
+    names, seen, times = found.moments[-1].names, found.moments[-1].seen, found.moments[-1].times
     scores = [explained(truth[:, [i]], guess[:, [i]], truth[:, [i]].mean(axis=0)) for i in range(truth.shape[1])]
     chosen = sorted(np.argsort(np.nan_to_num(scores, nan=-np.inf))[::-1][:SHOWN])
     figure = Figure(figsize=(10.0, 1.9 * len(chosen) + 0.6), layout="constrained")
     panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
     for axes, i in zip(panels, chosen, strict=True):
-        _shade_blackouts(axes, seen)
-        axes.plot(truth[:, i], color=TRUTH, linewidth=1.4, label="true")
-        axes.plot(guess[:, i], color=GUESS, linewidth=1.2, label="read off the memory")
+        _shade_blackouts(axes, times[~seen])
+        axes.plot(times, truth[:, i], color=TRUTH, linewidth=1.4, label="true")
+        axes.plot(times, guess[:, i], color=GUESS, linewidth=1.2, label="read off the memory")
         axes.set_ylabel(names[i], fontsize=8)
         axes.set_title(f"R² {scores[i]:.2f}", fontsize=8, loc="right")
         plain(axes)
@@ -120,6 +120,6 @@ def _kind_name(kind: str) -> str:
     return "critic's ∂V/∂ỹ" if kind == CRITIC else f"{kind} λ"
 
 
-def _shade_blackouts(axes: Any, seen: np.ndarray) -> None:
-    for step in np.flatnonzero(~seen):
+def _shade_blackouts(axes: Any, dark: np.ndarray) -> None:
+    for step in dark:
         axes.axvspan(step - 0.5, step + 0.5, color="#000000", alpha=0.06, linewidth=0)

@@ -21,7 +21,10 @@ from costate.true_costates import Costates, feature_jacobians
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """The compared steps of one episode, as rows. Gradients are those of reward, as a critic's are: −λ of the cost."""
+    """The compared steps of one episode, as rows: those whose co-states can be trusted.
+
+    Gradients are those of reward, as a critic's are: −λ of the cost.
+    """
 
     names: tuple[str, ...]
     """Of the components of physical gradients."""
@@ -47,10 +50,14 @@ class Moments:
     """∂H/∂u of the cost's Hamiltonian at the control that was done, under the name of the co-state in it."""
     low: np.ndarray
     high: np.ndarray
+    times: np.ndarray
+    """The steps that the rows are, in order."""
+    untrusted: int
+    """Steps that were to be compared and are left out, because derivatives there depend on how they are taken."""
 
 
 def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, costates: Costates, discount: float, steps: int) -> Moments:
-    """The first ``steps`` steps of an episode."""
+    """The first ``steps`` steps of an episode, without those at or right before which a co-state cannot be trusted."""
     if steps < 2 or steps >= len(episode.rewards):
         raise ConfigError(
             f"{steps} steps are to be compared, but the episode has {len(episode.rewards)}. Compare at least 2 and fewer than there are; what comes "
@@ -64,7 +71,8 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
     kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
     played = Played(episode.stage.states()[:-1], episode.observations, episode.seen, episode.controls)
     best = episode.task.best_gradients(played, discount)
-    part = slice(0, steps)
+    # The Hamiltonian of a step has the next co-state in it.
+    part = np.flatnonzero(costates.trusted[:steps] & costates.trusted[1 : steps + 1])
     return Moments(
         names=costates.names,
         states=played.states[part],
@@ -82,6 +90,8 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
         slopes={kind: hamiltonian_slopes(costates.linearisation, costate, discount)[part] for kind, costate in kinds.items()},
         low=np.asarray(robot.action_low, float),
         high=np.asarray(robot.action_high, float),
+        times=part,
+        untrusted=steps - len(part),
     )
 
 

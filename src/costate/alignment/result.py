@@ -80,6 +80,7 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
         "episodes": comparison.episodes,
         "held_out": comparison.held_out,
         "moments": comparison.moments,
+        "untrusted_moments": sum(each.untrusted for each in found.moments),
         "components": found.moments[0].names,
         "written": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
@@ -109,6 +110,9 @@ def table(found: Alignment) -> str:
         erased = {str(every): value for every, value in found.knockout.items()}
         lines.append(f"{'mean return, h erased every … steps':<44}" + "".join(f"{every:>8}" for every in (*erased, "never")))
         lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in (*erased.values(), found.intact)))
+    untrusted = sum(each.untrusted for each in found.moments)
+    if untrusted:
+        lines.append(f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted")
     return "\n".join(lines)
 
 

@@ -34,6 +34,14 @@ class Linearisation(NamedTuple):
     """∂y_{t+1}/∂u_t."""
 
 
+class Linearised(NamedTuple):
+    """A trajectory's steps to first order in two versions; where they differ, a kink or a jump is too near for a derivative to be found."""
+
+    best: Linearisation
+    other: Linearisation
+    """The same object where derivatives are exact."""
+
+
 Reaction = Callable[[PyTree, Float[Array, " O"], PyTree], tuple[Float[Array, " U"], PyTree]]
 """u_t and the memory c_t from what is particular to the step (such as whether the sensors worked), y_t and the memory c_{t−1}."""
 
@@ -115,3 +123,14 @@ def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> F
 
     costates: Float[Array, "T X"] = run(final, rows)
     return costates
+
+
+def disagreement(one: Float[np.ndarray, "T *S"], other: Float[np.ndarray, "T *S"]) -> Float[np.ndarray, " T"]:
+    """|a_t − b_t| / |a_t| of every row, in the Euclidean norm over all of its numbers; 0 where both are zero."""
+    size, gap = (np.linalg.norm(rows.reshape(len(rows), -1), axis=1) for rows in (one, one - other))
+    return np.asarray(np.divide(gap, size, out=np.where(gap > 0.0, np.inf, 0.0), where=size > 0.0))
+
+
+def step_disagreement(steps: Linearised) -> Float[np.ndarray, " T"]:
+    """The largest disagreement of any derivative of each step."""
+    return np.asarray(np.max([disagreement(one, other) for one, other in zip(steps.best, steps.other, strict=True)], axis=0))

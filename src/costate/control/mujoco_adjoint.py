@@ -15,7 +15,8 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Float
-from costate.control.linearisation import Linearisation
+from costate.control.linearisation import Linearisation, Linearised
+from costate.control.slopes import Slopes, agreed_slopes
 
 try:
     import mujoco
@@ -24,11 +25,11 @@ except ImportError as error:  # pragma: no cover
         "Co-states through MuJoCo need MuJoCo itself, which is not installed. Install it with: pip install 'costate[adjoint]'."
     ) from error
 
-# Half the width of all central differences. Their error, about 1e-16 / 1e-6 from rounding and (1e-6)² from curvature, is smallest near here.
-STEP = 1e-6
-# Slopes on both sides of a point that differ by more than this share of themselves. Curvature alone was seen to reach 0.01; a jump divided by the
-# step is seldom less than 10.
-JUMP = 0.1
+# Half the width of differences of a physics step, and what is tried where its two sides disagree. Contacts are stiff springs: at 1e-6 their
+# curvature was seen to make λ wrong by 4e-3 of itself, at 1e-7 by 1e-5. Below 1e-9 the solver's own tolerance shows.
+PHYSICS_STEPS = (1e-7, 1e-8, 1e-9)
+# The same of rewards and observations, which bend less. Robots that start at rest stay within 1e-10 of some kinks for several steps.
+READING_STEPS = (1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 # All that the next physics step depends on, the solver's first guess included.
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
@@ -134,11 +135,17 @@ def unclamp_controls(model: mujoco.MjModel) -> None:
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL)
 
 
-def linearise(copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]) -> Linearisation:
-    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation."""
+def linearise(copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]) -> Linearised:
+    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation; twice, as :class:`Slopes` are."""
     # Rewards and observations are written in Python, of which only one thread runs at a time; more of them would only wait for each other.
-    readings = ReadingDerivatives(*_along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at)))
-    steps = StepDerivatives(*_along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls)))
+    readings = _along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at))
+    steps = _along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls))
+    versions = ((ReadingDerivatives(*readings[:3]), StepDerivatives(*steps[:4])), (ReadingDerivatives(*readings[3:]), StepDerivatives(*steps[4:])))
+    return Linearised(*(_linearisation(*version) for version in versions))
+
+
+def _linearisation(readings: ReadingDerivatives, steps: StepDerivatives) -> Linearisation:
+    """What is read after each step depends on what was before it through the state and the sensors that the step leaves behind."""
     after = ReadingDerivatives(*(slopes[1:] for slopes in readings))
     by_state = after.by_state @ steps.state_by_state + after.by_sensors @ steps.sensors_by_state
     by_control = after.by_control + after.by_state @ steps.state_by_control + after.by_sensors @ steps.sensors_by_control
@@ -161,47 +168,48 @@ def _along(copies: Sequence[Simulation], derive: Callable[[Simulation, int], Ite
     return [np.stack(column) for column in zip(*(row for part in parts for row in part), strict=True)]
 
 
-def _readings_at(simulation: Simulation, at: Snapshot) -> ReadingDerivatives:
+def _readings_at(simulation: Simulation, at: Snapshot) -> tuple[np.ndarray, ...]:
     place(simulation.model, simulation.data, at)
-    return reading_derivatives(simulation)
+    best, other = reading_derivatives(simulation)
+    return *best, *other
 
 
-def _step_from(simulation: Simulation, at: Snapshot, control: Float[np.ndarray, " U"]) -> StepDerivatives:
+def _step_from(simulation: Simulation, at: Snapshot, control: Float[np.ndarray, " U"]) -> tuple[np.ndarray, ...]:
     place(simulation.model, simulation.data, at)
     simulation.data.ctrl[:] = control
-    return step_derivatives(simulation)
+    best, other = step_derivatives(simulation)
+    return *best, *other
 
 
-def step_derivatives(simulation: Simulation) -> StepDerivatives:
+def step_derivatives(simulation: Simulation) -> tuple[StepDerivatives, StepDerivatives]:
     """Of one control step from where the simulation stands, with the control held over its physics steps.
 
     A = A_n ⋯ A_1,    B = Σ_i A_n ⋯ A_{i+1} B_i
     """
     model, data, late = simulation.model, simulation.data, late_sensors(simulation.model)
-    by_state, by_control = np.eye(state_size(model)), np.zeros((state_size(model), model.nu))
+    states, controls = state_size(model), int(model.nu)
+    best = other = StepDerivatives(np.eye(states), np.zeros((states, controls)), np.zeros((len(late), states)), np.zeros((len(late), controls)))
     for _ in range(simulation.substeps):
-        A, B, C, D = _transition(model, data)
-        sensors_by_state, sensors_by_control = C[late] @ by_state, C[late] @ by_control + D[late]
-        by_state, by_control = A @ by_state, A @ by_control + B
+        slopes = _transition(model, data)
+        best, other = _followed_by(best, slopes.best, late), _followed_by(other, slopes.other, late)
         mujoco.mj_step(model, data)
-    return StepDerivatives(by_state, by_control, sensors_by_state, sensors_by_control)
+    return best, other
 
 
-def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A_i, B_i of one physics step, and the same for all sensors."""
+def _followed_by(before: StepDerivatives, slopes: Float[np.ndarray, "R N"], late: list[int]) -> StepDerivatives:
+    """One more physics step; ``slopes`` are its own derivatives, of state and all sensors, by state and control."""
+    by_state, by_control = before.state_by_state, before.state_by_control
+    states = len(by_state)
+    A, B = slopes[:states, :states], slopes[:states, states:]
+    C, D = slopes[states:, :states][late], slopes[states:, states:][late]
+    return StepDerivatives(A @ by_state, A @ by_control + B, C @ by_state, C @ by_control + D)
+
+
+def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Slopes:
+    """Of the state after one physics step, and of all sensors, by state and control."""
     one_sided = _one_sided_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _one_sided
-    slopes, states = smooth_slopes(one_sided(model, data, STEP), one_sided(model, data, -STEP)), state_size(model)
-    return slopes[:states, :states], slopes[:states, states:], slopes[states:, :states], slopes[states:, states:]
-
-
-def smooth_slopes(forward: Float[np.ndarray, "R N"], backward: Float[np.ndarray, "R N"]) -> Float[np.ndarray, "R N"]:
-    """Central differences from one-sided ones; where a jump lies between the two sides of a point, the side that has none.
-
-    A contact that begins within a millionth of where the robot stands is such a jump, and so is the edge of a sparse reward.
-    """
-    ahead, behind = np.abs(forward).max(axis=0), np.abs(backward).max(axis=0)
-    jumps = np.abs(forward - backward).max(axis=0) > JUMP * (1.0 + np.minimum(ahead, behind))
-    return np.where(jumps, np.where(ahead < behind, forward, backward), 0.5 * (forward + backward))
+    values = np.concatenate([np.ones(model.nv), np.abs(data.qvel), np.abs(data.act), np.abs(data.sensordata)])
+    return agreed_slopes(lambda step, columns: one_sided(model, data, step)[:, columns], state_size(model) + model.nu, PHYSICS_STEPS, values)
 
 
 def _one_sided(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
@@ -230,10 +238,11 @@ def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> F
     return np.stack([np.append(difference(model, here, end), sensors - shown) for end, sensors in ends], axis=1) / step
 
 
-def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
+def reading_derivatives(simulation: Simulation) -> tuple[ReadingDerivatives, ReadingDerivatives]:
     """Of reward and observation where the simulation stands."""
     model, data, read = simulation.model, simulation.data, simulation.read
     at, late, states = snapshot(model, data), late_sensors(model), state_size(model)
+    directions = states + len(late) + model.nu
 
     def shown(change: Float[np.ndarray, " N"]) -> Float[np.ndarray, " R"]:
         place(model, data, at)
@@ -244,7 +253,11 @@ def reading_derivatives(simulation: Simulation) -> ReadingDerivatives:
         data.ctrl += change[states + len(late) :]
         return read()
 
-    changes = STEP * np.eye(states + len(late) + model.nu)
-    here = shown(np.zeros(len(changes)))
-    forward, backward = (np.stack([shown(sign * change) - here for change in changes], axis=1) / (sign * STEP) for sign in (1, -1))
-    return ReadingDerivatives(*np.split(smooth_slopes(forward, backward), [states, states + len(late)], axis=1))
+    here = shown(np.zeros(directions))
+
+    def one_sided(step: float, columns: np.ndarray) -> Float[np.ndarray, "R C"]:
+        return np.stack([shown(step * np.eye(directions)[column]) - here for column in columns], axis=1) / step
+
+    slopes = agreed_slopes(one_sided, directions, READING_STEPS, here)
+    best, other = (ReadingDerivatives(*np.split(version, [states, states + len(late)], axis=1)) for version in slopes)
+    return best, other

@@ -12,7 +12,7 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Float
-from costate.control.linearisation import Linearisation
+from costate.control.linearisation import Linearised
 from costate.control.mujoco_adjoint import Simulation, Snapshot, linearise, snapshot, state_names, unclamp_controls
 from costate.envs.base import AbstractActuators
 from costate.envs.stage import AbstractStage, Outcome
@@ -63,7 +63,7 @@ class DmControlStage(AbstractStage):
         """MuJoCo's qpos (quaternions included), qvel and act."""
         return np.stack(self._states)
 
-    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearisation:
+    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
         return linearise(copies_of(self.environment, threads or len(os.sched_getaffinity(0))), self.snapshots, controls)
 
     def _remember(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costate._types import Float
-from costate.control.linearisation import Linearisation
+from costate.control.linearisation import Linearised
 from costate.envs.base import AbstractActuators
 
 
@@ -37,5 +37,5 @@ class AbstractStage(abc.ABC):
         """x_0 … x_T as numbers, one row more than there were steps."""
 
     @abc.abstractmethod
-    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearisation:
+    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
         """The steps that were made, to first order."""

@@ -6,7 +6,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from costate._types import Array, Float, Key
-from costate.control.linearisation import Linearisation
+from costate.control.linearisation import Linearisation, Linearised
 from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.stage import AbstractStage, Outcome
 
@@ -37,11 +37,12 @@ class WorldStage(AbstractStage):
     def states(self) -> Float[np.ndarray, "S N"]:
         return np.stack(self._states)
 
-    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearisation:
-        """``threads`` are JAX's own business."""
+    def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
+        """``threads`` are JAX's own business. Its derivatives are exact on the piece that a state is on."""
         with jax.enable_x64(True):
             rows = (jnp.stack(self._states[:-1]), jnp.asarray(controls), jnp.arange(len(controls)))
-            return Linearisation(*map(np.asarray, jax.jit(jax.vmap(self._linearise_one))(*rows)))
+            steps = Linearisation(*map(np.asarray, jax.jit(jax.vmap(self._linearise_one))(*rows)))
+            return Linearised(steps, steps)
 
     def _linearise_one(self, state: Array, control: Array, time: Array) -> tuple[Array, ...]:
         def outcome(state: Array, control: Array) -> tuple[Array, Array, Array]:
