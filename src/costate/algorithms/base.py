@@ -2,22 +2,54 @@
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from costate._types import Array, Bool, Float, Key, UInt
 from costate.averages import Metrics as Metrics
-from costate.config import RunConfig
 from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv
+from costate.envs.tasks import Task
 from costate.insight import AbstractInsight
+from costate.policy import PolicyConfig
+from costate.ppo_config import PPOConfig
 from costate.replay import Replay
-from costate.rollout import Exploration
+from costate.rollout import Exploration, RolloutConfig
+from costate.sac import SACConfig
 from costate.sharding import Shards
 
 State = Any
 """Everything that training changes, as a pytree with a random key in ``key``."""
 RolloutState = Any
 """Where every stream stands between two iterations, as a dataclass with ``env_state`` and ``timestep``."""
+
+
+class Setup(Protocol):
+    """What an algorithm is told of a run."""
+
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def task_record(self) -> Task: ...
+    @property
+    def policy(self) -> PolicyConfig: ...
+    @property
+    def rollout(self) -> RolloutConfig: ...
+    @property
+    def ppo(self) -> PPOConfig: ...
+    @property
+    def sac(self) -> SACConfig: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def observation_size(self) -> int:
+        """Numbers that a policy reads."""
+
+    @property
+    def iterations(self) -> int:
+        """Iterations in the whole run."""
+    @property
+    def cycle(self) -> int:
+        """Iterations between two moments at which every environment starts afresh."""
 
 
 class Experience(NamedTuple):
@@ -56,7 +88,7 @@ class Sequence(NamedTuple):
 class AbstractAlgorithm(abc.ABC):
     """A learner of one run. It holds the config and nothing else; all methods but :meth:`begin` are pure and written for one seed."""
 
-    config: RunConfig
+    config: Setup
 
     @property
     @abc.abstractmethod
