@@ -32,6 +32,12 @@ def snippets() -> list[Shown]:
     return [block for language, block in _blocks() if language == "python"]
 
 
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows: blocks that open with a comment which is a name."""
+    blocks = [block.text for _, block in _blocks() if block.page == page]
+    return {match[1]: text for text in blocks if (match := re.match(r"(?:# |<!-- )([\w-]+\.\w+)(?: -->)?\n", text))}
+
+
 def commands() -> list[Shown]:
     """Every command line of costate, without ``costate`` and without what a shell makes of its rest."""
     found = []

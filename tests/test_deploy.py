@@ -24,13 +24,21 @@ from costate.deploy.policy import Policy
 from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step
 from costate.deploy.stablehlo import stablehlo_program
 from costate.policy import PolicyConfig
-from costate.readouts import READOUTS
+from costate.readouts import READOUTS, ReadoutConfig
 
 SMALL = PolicyConfig(hidden_size=7)
+
+
+def observed(name: str) -> ReadoutConfig:
+    """A readout with an influence that depends on the observation, where that is a setting."""
+    config = READOUTS[name]
+    return config(influence="observed") if "influence" in {field.name for field in dataclasses.fields(config)} else config()
+
+
 PARTS = {
     **{name: {"policy": PolicyConfig(hidden_size=7, core=CORES[name]())} for name in CORES.names()},
     "even costate-cell": {"policy": PolicyConfig(hidden_size=6, core=CORES["costate-cell"]())},
-    **{f"readout {name}": {"policy": PolicyConfig(hidden_size=6, readout=READOUTS[name](influence="observed"))} for name in READOUTS.names()},
+    **{f"readout {name}": {"policy": PolicyConfig(hidden_size=6, readout=observed(name))} for name in READOUTS.names()},
     "ensemble": {"policy": PolicyConfig(hidden_size=5, feature_size=8, ensemble=3, core=CORES["lstm"]())},
     "mask": {"policy": SMALL, "mask_input": "bits"},
     "no clip": {"policy": SMALL, "observation_clip": None},

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import pathlib
 import re
 import runpy
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 import tyro
-from pages import ROOT, Shown, commands, inline, links, snippets
+from pages import ROOT, Shown, commands, files, inline, links, snippets
 from shown_runs import made_run
 
 import costate
@@ -69,6 +70,8 @@ def apart(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.syspath_prepend(str(tmp_path))
+    # As in a process of its own: the choices for a core are those that there are when the command is loaded.
+    monkeypatch.delitem(sys.modules, "costate.commands.train", raising=False)
     (tmp_path / "my_robots.py").write_text(ROBOTS)
     (tmp_path / "my_robot.py").write_text(ROBOT)
     for folder in ("examples", "benchmarks"):
@@ -76,6 +79,7 @@ def apart(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[p
     registries = (TASKS, CORES, READOUTS)
     before, modules = [dict(registry._items) for registry in registries], set(sys.modules)
     yield tmp_path
+    sys.modules.pop("costate.commands.train", None)
     for registry, items in zip(registries, before, strict=True):
         registry._items.clear()
         registry._items.update(items)
@@ -118,9 +122,44 @@ def test_a_snippet_runs(snippet: Shown, runs: pathlib.Path, apart: pathlib.Path,
     monkeypatch.setattr(costate, "evaluate", lambda run, **options: evaluate(run, **(options | {"episodes": 2})))
     record = true_costates.record_run
     monkeypatch.setattr(true_costates, "record_run", lambda run, **options: record(run, **options, steps=10))
+    _write(snippet.page, apart)
     (apart / "snippet.py").write_text(snippet.text)
     with contextlib.suppress(KeyboardInterrupt), jax.numpy_rank_promotion("allow"):
         runpy.run_path(str(apart / "snippet.py"))
+
+
+def _write(page: str, folder: pathlib.Path) -> None:
+    """The files that a page shows."""
+    for name, text in files(page).items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("page", "task", "parts"),
+    [("docs/own_world.md", "Cart", ["cart.py"]), ("docs/extending.md", "Spring", ["spring.py", "vanilla.py", "bounded.py"])],
+)
+def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
+    page: str, task: str, parts: list[str], apart: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page alone is enough: its files are written as they stand, and named by --tasks."""
+    _write(page, apart)
+    named = [word for part in parts for word in ("--tasks", part)]
+    chosen = ["--core", "vanilla", "--readout", "bounded"] if "vanilla.py" in parts else []
+    small = ["--environments", "2", "--hidden-size", "4", "--epochs", "1", "--minibatches", "1", "--rollout-length", "100", "--steps", "200"]
+    assert cli.main(["train", task, *named, *chosen, *small, "--out", "run"]) == 0
+    assert cli.main(["evaluate", "run", *named, "--episodes", "2"]) == 0
+    assert f"{task} at 50% blackout, 2 episodes" in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_the_contract_tests_take_parts_of_a_readers_own(apart: pathlib.Path) -> None:
+    _write("docs/extending.md", apart)
+    own = [str(apart / name) for name in ("spring.py", "vanilla.py", "bounded.py")]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "tests/contracts", "-k", "Spring or vanilla or bounded"]
+    result = subprocess.run(command, cwd=ROOT, env=os.environ | {VARIABLE: os.pathsep.join(own)}, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout
+    # 13 tests of a core, 5 of a readout with both of its influences, and one of a task.
+    assert "24 passed" in result.stdout
 
 
 class Understood(BaseException):
@@ -156,9 +195,7 @@ def test_a_command_line_is_understood(line: Shown, apart: pathlib.Path, monkeypa
     words = [STANDS_FOR.get(word, word) for word in shlex.split(line.text)]
     if any("playground:" in word for word in words) and importlib.util.find_spec("mujoco_playground") is None:
         pytest.skip("MuJoCo Playground is not installed; `make test-playground` installs it")
-    if "--tasks" in words:
-        written = [each.text for each in snippets() if "# my_task.py" in each.text]
-        (apart / "my_task.py").write_text(written[0].replace("register_gymnasium_vector(", "(lambda *a, **k: None)("))
+    _write(line.page, apart)
     _stop_after_reading(words, monkeypatch)
     code = _read(words)
     said = capsys.readouterr().err
@@ -180,12 +217,14 @@ def _stop_after_reading(words: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("costate.show.live.watched", stop)
     if "--resume" in words:
         path = pathlib.Path(words[words.index("--resume") + 1])
-        # The second part of its name is the task, which the line's own file may still have to register.
+        before = set(TASKS.names())
+        # The second part of its name is the task, which the line's own file has to register.
         if "--tasks" in words:
             runpy.run_path(words[words.index("--tasks") + 1])
         made_run(path, small(path.parts[1]))
         # The command registers it itself.
-        TASKS._items.pop(path.parts[1]) if "--tasks" in words else None
+        for name in set(TASKS.names()) - before:
+            TASKS._items.pop(name)
 
 
 def _read(words: list[str]) -> int:

@@ -1,8 +1,7 @@
-"""What every registered readout must do, with an influence that is constant and with one that is observed."""
+"""What every registered readout must do; one with the setting ``influence``, with an influence that is constant and with one that is observed."""
 
 import dataclasses
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +11,18 @@ import pytest
 from costate.readouts import READOUTS, AbstractReadout
 
 T, B, H, A = 4, 3, 6, 2
-pytestmark = pytest.mark.parametrize(("name", "influence"), list(itertools.product(READOUTS.names(), ("constant", "observed"))))
+WITH_INFLUENCE = [name for name in READOUTS.names() if "influence" in {field.name for field in dataclasses.fields(READOUTS[name])}]
+INFLUENCES = [(name, influence) for name in WITH_INFLUENCE for influence in ("constant", "observed")]
+every_readout = pytest.mark.parametrize(
+    ("name", "influence"), INFLUENCES + [(name, "its own") for name in READOUTS.names() if name not in WITH_INFLUENCE]
+)
 
 
 def build(name: str, influence: str) -> AbstractReadout:
     """A readout whose every array is random, so that no bias or width hides at its initial value."""
-    readout = dataclasses.replace(READOUTS[name](), influence=influence).build(jax.random.key(0), H, A)
+    config = READOUTS[name]()
+    chosen = dataclasses.replace(config, influence=influence) if name in WITH_INFLUENCE else config
+    readout = chosen.build(jax.random.key(0), H, A)
     leaves, structure = jax.tree.flatten(readout)
     keys = jax.random.split(jax.random.key(1), len(leaves))
     return jax.tree.unflatten(structure, [leaf + 0.7 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)])
@@ -51,23 +56,27 @@ def outcome(name: str, influence: str) -> dict[str, np.ndarray]:
     return jax.tree.map(np.asarray, program(build(name, influence), *states()))
 
 
+@every_readout
 def test_the_mode_is_the_control_law_exactly(name, influence):
     found = outcome(name, influence)
     np.testing.assert_array_equal(found["mode"], found["law"])
     assert found["law"].shape == (T, B, A)
 
 
+@every_readout
 def test_no_control_is_more_likely_than_the_mode(name, influence):
     found = outcome(name, influence)
     assert found["others"].shape == (4, T, B)
     assert (found["best"][None] >= found["others"]).all()
 
 
+@pytest.mark.parametrize(("name", "influence"), INFLUENCES)
 def test_the_observation_matters_exactly_where_the_influence_is_observed(name, influence):
     found = outcome(name, influence)
     assert np.array_equal(found["others"][0], found["elsewhere"]) == (influence == "constant")
 
 
+@every_readout
 def test_entropy_is_one_number_or_one_for_every_stream_and_exploration_is_measured(name, influence):
     found = outcome(name, influence)
     assert found["entropy"].shape in ((), (T, B))
@@ -75,6 +84,7 @@ def test_entropy_is_one_number_or_one_for_every_stream_and_exploration_is_measur
     assert np.isfinite(found["exploration"]).all()
 
 
+@every_readout
 def test_the_likelihood_gradient_equals_finite_differences(name, influence):
     """By every weight, in float64, for controls that were sampled: what the policy gradient rests on."""
     readout, (features, hidden, _) = build(name, influence), states()
