@@ -17,6 +17,7 @@ from typing import TextIO
 
 from costate._errors import ConfigError, CostateError, UsageError
 from costate._lean import this_process_is_ours
+from costate._out_of_memory import out_of_memory
 from costate._registry import nearest
 from costate._streams import make_writable
 from costate._task_files import load_task_files, without_task_files
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _drop_unwritable_output()
         if debug:
             _tell("".join(traceback.format_exception(error)).rstrip())
-        _tell(f"error: {error if isinstance(error, CostateError) else _unexpected(error, debug)}")
+        _tell(f"error: {error if isinstance(error, CostateError) else out_of_memory(error) or _unexpected(error, debug)}")
         return MISUSED if isinstance(error, UsageError) else FAILED
 
 

@@ -14,6 +14,7 @@ from costate.algorithms.base import Experience, RolloutState, State
 from costate.config import RunConfig
 from costate.envs.base import AbstractEnv
 from costate.programs import Programs, SeedMetrics, compile_programs, draw_exploration, learn_on, program_name, roll_seeds, rollout_stage, shapes
+from costate.sentinel import computing
 from costate.sharding import SEEDS, Layout
 
 Tree = TypeVar("Tree")
@@ -62,7 +63,8 @@ class TwoPrograms(AbstractIteration):
         rollout_state, experience = self._programs.collect(states, rollout_state)
         check(rollout_state, experience)
         collected = time.perf_counter()
-        states, metrics = jax.block_until_ready(self._programs.update(states, experience))
+        with computing():
+            states, metrics = jax.block_until_ready(self._programs.update(states, experience))
         seconds = {"time/collect": collected - started, "time/update": time.perf_counter() - collected}
         return Advance(rollout_state, experience, states, metrics, seconds)
 
@@ -80,7 +82,8 @@ class OneProgram(AbstractIteration):
         return self._put(states)
 
     def run(self, states: State, rollout_state: RolloutState, check: Check) -> Advance:
-        rollout_state, experience, states, metrics = jax.block_until_ready(self._program(states, self._put(rollout_state)))
+        with computing():
+            rollout_state, experience, states, metrics = jax.block_until_ready(self._program(states, self._put(rollout_state)))
         self._env.check()
         check(rollout_state, experience)
         return Advance(rollout_state, experience, states, metrics, {})

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import jax
 import numpy as np
 
 from costate._errors import ConfigError, DivergedError, SimulationError, StorageError
@@ -34,6 +35,7 @@ from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.periodic_evaluation import RETURN, PeriodicEvaluator, interval
 from costate.programs import fresh_states, learner_layout
 from costate.run_directory import Run, check_free, create_run, held, open_run
+from costate.sentinel import computing
 from costate.sharding import Layout
 from costate.startup import prepare_jax
 from costate.wandb_log import WandbLog, load_wandb
@@ -173,7 +175,8 @@ def resume_together(
 def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     """Train from the start."""
     with _building(group) as env:
-        states = fresh_states(group.config, group.seeds)
+        with computing():
+            states = jax.block_until_ready(fresh_states(group.config, group.seeds))
         starts = save_group(group, first_checkpoints(group.runs), 0, np.zeros(len(group.runs) * group.config.rollout.environments, int), states)
         return _train_from(group, env.result(), starts, states, reporter)
 
@@ -331,8 +334,11 @@ def _iterate(
         if between_cycles:
             position = start_cycle(config, env, position)
         if compiled is None:
-            compiled, position, about = compile_at(group, env, position)
+            with stop.nothing_to_save():
+                compiled, position, about = compile_at(group, env, position)
             reporter.say(about)
+            if stop.asked:
+                break
         if between_cycles or start is None:
             start = remember_start(algorithm, position)
         before = position

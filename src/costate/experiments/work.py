@@ -21,6 +21,7 @@ import jax
 from costate._errors import ConfigError, CostateError, RunDirectoryError
 from costate._files import explained_errors, remove, try_lock, write_atomically
 from costate._lean import this_process_is_ours
+from costate._out_of_memory import out_of_memory
 from costate._streams import make_writable
 from costate._task_files import load_task_files
 from costate.checkpoint import newest_steps
@@ -29,6 +30,7 @@ from costate.experiments.processors import claim_cores
 from costate.interrupts import INTERRUPTED
 from costate.robustness import measure
 from costate.run_directory import CONFIG_FILE, open_run
+from costate.sentinel import guarded
 from costate.training import resume, resume_together, train_together
 
 # Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
@@ -94,7 +96,7 @@ def _perform(job: Job) -> int:
         if len(job.runs) > 1:
             # One seed that diverges must not take the others along: each goes on alone, from its own newest checkpoint.
             return max(_perform(alone) for alone in job.split())
-        what = str(error) if isinstance(error, CostateError) else f"{type(error).__name__}: {error}"
+        what = str(error) if isinstance(error, CostateError) else out_of_memory(error) or f"{type(error).__name__}: {error}"
         record_failure(job.folder, job.runs[0], what, traceback.format_exc())
         return FAILED
     return DONE
@@ -199,7 +201,8 @@ def main(arguments: Sequence[str]) -> int:
     load_task_files()
     this_process_is_ours()
     make_writable()
-    code = perform(job)
+    with guarded():
+        code = perform(job)
     if claim is not None:
         claim.release()
     return code
