@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from costate._types import Array, Bool, Float, Key, UInt
 from costate.averages import Metrics as Metrics
@@ -23,6 +23,7 @@ RolloutState = Any
 """Where every stream stands between two iterations, as a dataclass with ``env_state`` and ``timestep``."""
 
 
+@runtime_checkable
 class Setup(Protocol):
     """What an algorithm is told of a run."""
 
