@@ -241,6 +241,8 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
         (["tran"], "Unknown command 'tran'. Did you mean train"),
+        (["video"], "No run was given. Give the folder of a run"),
+        (["view"], "0 runs were given, but one or two can be viewed."),
         (["train", "LQR", "--seed", "99999999999999999999"], "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295."),
         (["train", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
         (["train", "LQR", "--algorithm", "sac", "--replay.capacity", "99999999999999999999"], "but at most 1,000,000,000,000 are possible."),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from costate._errors import ConfigError
 from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
@@ -45,6 +46,8 @@ def run(arguments: list[str]) -> int:
     # Imported after --help was answered: it takes seconds.
     from costate.show.film import film, tiles_of
 
+    if not options.runs:
+        raise ConfigError("No run was given. Give the folder of a run, for example: costate video runs/…")
     runs = [open_run(path) for path in options.runs]
     tiles = tiles_of(runs, options.at, options.grid)
     kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"

@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
 
+from costate._counted import counted
 from costate._errors import CostateError, SimulationError
 from costate._types import Array, Bool, Float, Key
 from costate.envs.base import AbstractEnv, Layout, TimeStep, first_step
@@ -164,7 +165,7 @@ class HostEnv(AbstractEnv):
             except CostateError as error:
                 self._failure = error
             except Exception as error:
-                self._failure = self._explained(error, f"{self._steps} steps after the last reset")
+                self._failure = self._explained(error, f"{counted(self._steps, 'step')} after the last reset")
                 self._failure.__cause__ = error
         self._shown[:] = 0.0
 

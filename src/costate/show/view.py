@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from costate._counted import counted
 from costate._errors import CheckpointError, ConfigError
 from costate.run_directory import Run
 from costate.show.pace import Pace
@@ -21,7 +22,7 @@ SECONDS_BETWEEN_LOOKS = 5.0
 def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
     """Robots with the policies of one or two runs."""
     if not 1 <= len(runs) <= 2:
-        raise ConfigError(f"{len(runs)} runs were given, but one or two can be looked at.")
+        raise ConfigError(f"{counted(len(runs), 'run')} were given, but one or two can be viewed. For example: costate view runs/…")
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one.")
