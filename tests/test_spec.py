@@ -1,16 +1,19 @@
 """Specs of sweeps: what they expand to, and that everything wrong with one is said at once."""
 
+import json
 import pathlib
 import re
 
 import pytest
 
+from costate import cli
 from costate._errors import ConfigError
 from costate.config import RunConfig, config_hash
 from costate.cores.ctrnn import CTRNNConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS
 from costate.evaluation import sensors_at
+from costate.experiments.memory import _name
 from costate.experiments.spec import EvaluationPlan, Resources, load_spec, parse_spec, preset_names
 from costate.presets import preset
 
@@ -251,3 +254,62 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path):
     file.write_bytes('description = "é"'.encode("latin-1"))
     with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: byte 15 is not UTF-8. Save the file as UTF-8."):
         load_spec(str(file))
+
+
+NAMES = {
+    "../../evil": "it leads to another folder",
+    "/tmp/x": "it leads to another folder",
+    "a\\b": "it leads to another folder",
+    "..": "it begins with a dot",
+    ".": "it begins with a dot",
+    ".hidden": "it begins with a dot",
+    "": "it is empty",
+    "  ": "it is empty",
+    "mine ": "it begins or ends with a space",
+    "red \x1b[31m": "it has control characters",
+    "two\nlines": "it has control characters",
+    "\u202egpj.exe": "it has control characters",
+    "x" * 201: "it is too long",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sweep_has_a_name_that_is_one_folder_and_can_be_printed(name):
+    spec = 'name = {}\ntasks = ["LQR"]\nvariants = ["gru"]'
+    with pytest.raises(ConfigError, match=rf"name is .*, but {NAMES[name]}.*another place is given with --out") as caught:
+        parse_spec(spec.format(json.dumps(name)), "mine")
+    assert all(character.isprintable() or character == "\n" for character in str(caught.value))
+    # Of a file too, where nothing else is said.
+    with pytest.raises(ConfigError, match=rf"the name of the file, .*but {NAMES[name]}"):
+        parse_spec('tasks = ["LQR"]\nvariants = ["gru"]', name)
+
+
+@pytest.mark.parametrize("name", ["laptop", "Größe 2", "a.b", "WalkerStand, 50 %", "x" * 200])
+def test_usual_names_of_sweeps_are_allowed(name):
+    assert parse_spec(f'name = {json.dumps(name)}\ntasks = ["LQR"]\nvariants = ["gru"]', "mine").name == name
+
+
+def test_nothing_in_a_spec_reaches_the_terminal_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number, text in enumerate(
+        (
+            'tasks = ["LQR"]\n[variants]\n"red \\u001b[31m" = {}',
+            'tasks = ["LQR"]\n[variants]\n"red \\u001b[31m" = 5',
+            'tasks = ["red \\u001b[31m"]\nvariants = ["gru"]',
+            'tasks = ["LQR"]\nvariants = ["red \\u001b[31m"]',
+            '"red \\u001b[31m" = 1\ntasks = ["LQR"]\nvariants = ["gru"]',
+            'tasks = ["LQR"]\nvariants = ["gru"]\n[grid]\ndiverged = ["red \\u001b[31m"]',
+            'tasks = ["LQR"]\nvariants = ["gru"]\n[overrides]\n"red \\u001b[31m" = 1',
+        )
+    ):
+        (tmp_path / f"{number}.toml").write_text(text)
+        assert cli.main(["sweep", f"{number}.toml"]) == 1
+        captured = capsys.readouterr()
+        assert "\x1b" not in captured.out + captured.err
+        assert "\\x1b[31m" in captured.err
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_the_sweep_of_a_task_with_a_namespace_is_one_folder():
+    assert _name(["gym:ALE/Pong-v5", "LQR"]) == "memory-gym:ALE-Pong-v5-LQR"
+    assert len(_name(["CartpoleSwingup"] * 30)) < 40

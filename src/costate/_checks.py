@@ -1,4 +1,4 @@
-"""Checks that several configs share."""
+"""Checks that several configs share, of numbers and of names."""
 
 import dataclasses
 import math
@@ -14,6 +14,8 @@ MOST_EPISODES = 1_000_000
 MOST_SEEDS = 10_000
 # Controls that are allowed to be larger than this are not bounded in any useful sense; dm_control's LQR tasks give ±1e10.
 WIDEST_BOUND = 1e6
+# Bytes; file systems allow 255, and some names get an ending.
+LONGEST_NAME = 200
 
 
 def require_finite(config: Any) -> None:
@@ -49,3 +51,21 @@ def _numbers(config: Any) -> Iterator[tuple[str, Any]]:
 def whole(value: Any) -> Any:
     """A float without a fraction as the whole number that it is, as 1e6 is meant; anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def why_no_folder_name(name: str) -> str | None:
+    """Why a name cannot be that of one folder inside another; None if it can."""
+    if not name or name != name.strip():
+        return "it is empty" if not name.strip() else "it begins or ends with a space"
+    if not name.isprintable():
+        return "it has control characters"
+    if "/" in name or "\\" in name:
+        return "it leads to another folder"
+    if name.startswith("."):
+        return "it begins with a dot"
+    return "it is too long" if len(name.encode()) > LONGEST_NAME else None
+
+
+def printable(text: str) -> str:
+    """Text that may come from a stranger, for a terminal: control characters, which could steer it, are shown as escapes; lines stay lines."""
+    return "".join(character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text)

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from costate._checks import printable
 from costate._errors import ConfigError, CostateError, UsageError
 from costate._lean import this_process_is_ours
 from costate._out_of_memory import out_of_memory
@@ -83,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _drop_unwritable_output()
         if debug:
             _tell("".join(traceback.format_exception(error)).rstrip())
-        _tell(f"error: {error if isinstance(error, CostateError) else out_of_memory(error) or _unexpected(error, debug)}")
+        # What is wrong may be quoted from a file of somebody else.
+        _tell(f"error: {printable(str(error) if isinstance(error, CostateError) else out_of_memory(error) or _unexpected(error, debug))}")
         return MISUSED if isinstance(error, UsageError) else FAILED
 
 

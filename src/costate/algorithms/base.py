@@ -48,6 +48,7 @@ class Setup(Protocol):
     @property
     def iterations(self) -> int:
         """Iterations in the whole run."""
+
     @property
     def cycle(self) -> int:
         """Iterations between two moments at which every environment starts afresh."""

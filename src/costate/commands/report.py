@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from costate._checks import printable
 from costate._counted import counted
 from costate.arguments import read_arguments
 from costate.countdown import countdown
@@ -35,9 +36,9 @@ def run(arguments: list[str]) -> int:
         with countdown() as tell:
             page, collection = write_report(parsed.folder, tell)
         for name, reason in collection.broken:
-            print(f"not reported: {name}: {reason}")
+            print(printable(f"not reported: {name}: {reason}"))
         for name, reason in collection.incomplete:
-            print(f"incomplete: {name}: {reason}")
+            print(printable(f"incomplete: {name}: {reason}"))
         for entry in collection.entries:
             if not entry.finished:
                 print(f"unfinished: {entry.label} at {entry.env_steps:,} steps{f', failed: {entry.failure}' if entry.failure else ''}")

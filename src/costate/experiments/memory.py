@@ -5,12 +5,14 @@ Reinforcement Learning with a Suite of Memory-Improvable Domains").
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from costate._checks import why_no_folder_name
 from costate._errors import ConfigError
 from costate.config import AlgorithmName, with_overrides
 from costate.envs.sensors import SensorConfig
@@ -59,7 +61,15 @@ def memory_spec(
         },
         "evaluation": {"episodes": episodes, "dropouts": sorted({0.0, float(sensors.get("dropout", 0.5))})},
     }
-    return spec_of(table, f"memory-{'-'.join(tasks)}", json.dumps(table, indent=1))
+    return spec_of(table, _name(tasks), json.dumps(table, indent=1))
+
+
+def _name(tasks: Sequence[str]) -> str:
+    """Name and folder of the sweep over some tasks; those of Gymnasium may have a namespace with a slash, and many make it too long."""
+    name = f"memory-{'-'.join(tasks)}".replace("/", "-")
+    if why_no_folder_name(name) is None:
+        return name
+    return f"memory-{len(tasks)}-tasks-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from costate._checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, whole
+from costate._checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, printable, whole, why_no_folder_name
 from costate._errors import ConfigError
 from costate._other_names import instead_of
 from costate._registry import nearest
@@ -144,6 +144,13 @@ def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str |
         problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
     table, suffix = _at_budget(table, budget, problems)
     name = _text(table, "name", default_name, problems) + suffix
+    unsuitable = why_no_folder_name(name)
+    if unsuitable is not None:
+        given = "name" if "name" in table else "the name of the file, which is that of the sweep unless `name` is given,"
+        problems.add(
+            f"{given} is {name!r}, but {unsuitable}. It is also the name of the folder in sweeps/: use letters, digits, spaces, - and _; "
+            "another place is given with --out."
+        )
     description = _text(table, "description", "", problems)
     tasks, seeds = _tasks(table, problems), _seeds(table, problems)
     variants = _variants(table, problems)
@@ -166,6 +173,8 @@ class _Problems:
         return bool(self._found)
 
     def add(self, text: str) -> None:
+        """Note a problem, in which words of the file may stand that must not reach a terminal as they are."""
+        text = printable(text)
         if text not in self._found:
             self._found.append(text)
 
@@ -255,7 +264,9 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
         return {}
     variants = {}
     for name, settings in value.items():
-        if not isinstance(settings, dict):
+        if not name.strip() or not name.isprintable():
+            problems.add(f"variants has the name {name!r}, but a name is printed in tables and figures: use letters, digits, spaces and signs.")
+        elif not isinstance(settings, dict):
             problems.add(f"variants.{name} is {settings!r}, but it should be a table with a preset and what differs from it.")
         elif settings.get("preset", "nc-gru") not in PRESETS:
             problems.add(f"variants.{name} has the unknown preset {settings['preset']!r}. {nearest(str(settings['preset']), PRESETS)}")
@@ -313,7 +324,7 @@ def _plan(
     refused: dict[str, list[str]] = {}
     for task, (name, settings), cell in itertools.product(tasks, variants.items(), cells):
         overrides = {key: value for key, value in settings.items() if key != "preset"}
-        variant = f"{name} {_cell_label(cell)}".strip()
+        variant = printable(f"{name} {_cell_label(cell)}".strip())
         try:
             # All at once: what contradicts the preset may be made right by what comes after it.
             config = with_overrides(preset(settings.get("preset", "nc-gru"), task), functools.reduce(_merged, (common, overrides, cell)))
