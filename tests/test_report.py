@@ -142,15 +142,15 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     out = capsys.readouterr().out
     assert f"not reported: {runs[0].name}: " in out
     assert "truncated or was altered" in out
-    assert f"not reported: {runs[1].name}: its log was cut or damaged: row 1 of metrics.jsonl" in out
+    assert f"not reported: {runs[1].name}: its log was cut or damaged: metrics.jsonl has no row after 0 steps" in out
     for run in (3, 4):
         assert f"incomplete: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
-    assert f"not reported: {runs[5].name}: its metrics hold something that is no row of numbers" in out
+    assert f"incomplete: {runs[5].name}: metrics.jsonl is damaged in line 41, which is left out" in out
     assert f"not reported: {runs[7].name}: " in out
-    assert "8 runs reported" in out
+    assert "9 runs reported" in out
     page = (folder / "report" / "index.html").read_text()
-    assert "4 not reported" in page
-    assert "2 incomplete" in page
+    assert "3 not reported" in page
+    assert "3 incomplete" in page
     # The other runs are still scored by their evaluations, and those without count as unfinished.
     collection = read_collection(folder)
     assert choose_measure(collection) == Measure(0.5)
@@ -254,13 +254,16 @@ def test_a_seed_that_ended_with_an_error_is_a_failed_seed(folder):
     assert "CheetahRun gru seed 7: diverged" in write_report(folder)[0].read_text()
 
 
-def test_a_log_that_is_damaged_in_the_middle_is_not_taken_for_a_shorter_one(folder, capsys):
+def test_a_log_that_is_damaged_in_the_middle_is_reported_without_that_line(folder, capsys):
     runs = sorted(path.parent for path in folder.glob("*/config.json"))
     lines = (runs[0] / "metrics.jsonl").read_text().splitlines(keepends=True)
     (runs[0] / "metrics.jsonl").write_text("".join([lines[0], "#" * 40 + "\n", *lines[2:]]))
     assert main(["report", str(folder)]) == 0
-    said = f"not reported: {runs[0].name}: its log was cut or damaged: row 2 of metrics.jsonl cannot be read, but it was trained to 1,280,000 steps"
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"incomplete: {runs[0].name}: metrics.jsonl is damaged in line 2, which is left out" in out
+    assert f"incomplete: {runs[0].name}: its log has gaps: metrics.jsonl lacks iteration 2" in out
+    (entry,) = (entry for entry in read_collection(folder).entries if entry.run.path == runs[0])
+    assert (len(entry.rows), entry.env_steps, entry.finished) == (len(lines) - 1, 1_280_000, True)
 
 
 def test_a_seed_that_failed_before_its_first_iteration_is_a_failed_seed_too(folder, capsys):
@@ -312,7 +315,11 @@ def test_a_log_with_a_gap_is_named(folder):
     run = min(path.parent for path in folder.glob("*/config.json"))
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:4] + lines[9:]))
-    assert (run.name, "its log has a gap: row 5 of metrics.jsonl is that of iteration 10") in read_collection(folder).broken
+    found = read_collection(folder)
+    assert (run.name, "its log has gaps: metrics.jsonl lacks iterations 5 to 9") in found.incomplete
+    assert run in [entry.run.path for entry in found.entries]
+    (run / "metrics.jsonl").write_text("".join(lines[:4] + lines[2:]))
+    assert (run.name, "its log is not in order: rows of metrics.jsonl were repeated or moved") in read_collection(folder).broken
 
 
 def test_the_summary_holds_the_statistics_of_the_page(tmp_path):

@@ -2,13 +2,15 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from costate._checks import printable
 from costate._errors import CostateError, RunDirectoryError
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, apart_from, config_hash
@@ -210,29 +212,32 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
         config = run.config
         # Before the log, which a run that is being trained writes first.
         newest = newest_steps(run.checkpoints)
-        rows = tuple(_check_row(row) for row in run.read_metrics())
+        log = run.read_log()
+        rows = log.rows
         failure = read_failure(path.parent, path.name)
         logged = rows[-1]["env_steps"] if rows else 0
         if logged < newest:
-            return f"its log was cut or damaged: row {len(rows) + 1} of metrics.jsonl cannot be read, but it was trained to {newest:,} steps"
-        gap = next((number for number, row in enumerate(rows, start=1) if row.get("iteration", number) != number), None)
-        if gap is not None:
-            return f"its log has a gap: row {gap} of metrics.jsonl is that of iteration {rows[gap - 1]['iteration']}"
+            return f"its log was cut or damaged: metrics.jsonl has no row after {logged:,} steps, but it was trained to {newest:,} steps"
+        if any(later["env_steps"] <= earlier["env_steps"] for earlier, later in itertools.pairwise(rows)):
+            return "its log is not in order: rows of metrics.jsonl were repeated or moved"
         if not rows and failure is None:
             return "it has no metrics: training had not finished an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
         variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), run.variant)
+        problems += [*filter(None, [log.complaint]), *_gaps(rows)]
         return Entry(run, variant, rows, evaluations, newest == config.final_steps, failure), problems
     except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
-        return str(error) or type(error).__name__
+        return printable(str(error)) or type(error).__name__
 
 
-def _check_row(row: Any) -> dict[str, Any]:
-    known = isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values()) and "env_steps" in row
-    if not known:
-        raise ValueError(f"its metrics hold something that is no row of numbers: {str(row)[:80]}")
-    checked: dict[str, Any] = row
-    return checked
+def _gaps(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Iterations that a log does not have, in words: lines were lost or set aside."""
+    numbers = [0, *(row.get("iteration", place) for place, row in enumerate(rows, start=1))]
+    lost = [(before + 1, after - 1) for before, after in itertools.pairwise(numbers) if after > before + 1]
+    if lost:
+        which = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lost[:5])
+        one = len(lost) == 1 and lost[0][0] == lost[0][1]
+        yield f"its log has gaps: metrics.jsonl lacks iteration{'' if one else 's'} {which}{' and others' if len(lost) > 5 else ''}"
 
 
 def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tuple[tuple[Evaluation, ...], list[str]]:
@@ -280,8 +285,12 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     empty: dict[str, Any] = {"name": "", "description": "", "runs": [], "episodes": None}
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        records = [{"folder": str(r["folder"]), "variant": str(r["variant"]), "task": r["task"], "seed": r["seed"]} for r in manifest["runs"]]
+        # Names are printed, and anybody may have written this file.
+        records = [
+            {"folder": str(r["folder"]), "variant": printable(str(r["variant"])), "task": r["task"], "seed": r["seed"]} for r in manifest["runs"]
+        ]
         episodes = manifest.get("evaluation", {}).get("episodes")
-        return {"name": str(manifest["name"]), "description": str(manifest["description"]), "runs": records, "episodes": episodes}
+        name, description = (printable(str(manifest[key])) for key in ("name", "description"))
+        return {"name": name, "description": description, "runs": records, "episodes": episodes}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return empty
