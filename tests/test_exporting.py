@@ -75,6 +75,33 @@ def test_the_command_says_how_the_exported_policy_compares(run, form, files, cap
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
+@pytest.mark.parametrize(("form", "name"), [("bundle", "policy.costate"), ("onnx", "policy.onnx"), ("stablehlo", "policy.stablehlo")])
+def test_an_export_goes_into_a_folder_that_is_given_and_leaves_what_is_there(run, form, name, tmp_path, monkeypatch):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(run.path), "--format", form, "--out", "."]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "thesis.tex"]
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_an_export_refuses_what_it_would_have_to_replace_before_it_computes_anything(run, tmp_path, capsys):
+    (tmp_path / "policy.costate").mkdir()
+    (tmp_path / "file").write_text("years of work")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for form, out, message in (
+        ("bundle", tmp_path, "policy.costate: it is a folder, and a file never replaces a folder"),
+        ("numpy", tmp_path, "policy.costate: it is a folder"),
+        ("numpy", tmp_path / "file", "file is a file, but the form numpy is a folder of policy.costate, costate_policy.py, README.md"),
+        ("onnx", tmp_path / "link", "it is a symbolic link to"),
+    ):
+        assert main(["export", str(run.path), "--format", form, "--out", str(out)]) == 1
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert "parity" not in captured.out
+    assert list((tmp_path / "policy.costate").iterdir()) == []
+    assert (tmp_path / "file").read_text() == "years of work"
+
+
 def test_a_script_gets_the_comparison_as_one_document(run, capsys, tmp_path):
     assert main(["export", str(run.path), "--out", str(tmp_path / "policy.costate"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 import av
 import numpy as np
@@ -11,6 +12,7 @@ from shown_runs import made_run
 
 from costate import cli
 from costate._errors import CheckpointError, ConfigError
+from costate.checkpoint import folders
 from costate.config import RunConfig
 from costate.policy import PolicyConfig
 from costate.rollout import RolloutConfig
@@ -84,6 +86,38 @@ def test_a_title_that_is_too_long_for_a_picture_loses_its_middle() -> None:
     assert shortened("nc-gru, seed 0", 14, len) == "nc-gru, seed 0"
     assert shortened("nc-gru+environments=4, seed 0", 15, len) == "nc-gru+… seed 0"
     assert len(shortened("nc-gru", 0, len)) == 3
+
+
+def test_policies_that_lie_close_together_do_not_crowd_out_the_others() -> None:
+    # Two near the start and many at the end: those closest to 0, 20, 40, 60, 80 and 100 first, then 94 and 98, which are furthest from them.
+    assert spread_out((0, 10, 90, 91, 94, 98, 99, 100), 6) == (0, 10, 90, 94, 98, 100)
+    assert spread_out((0, 90, 95, 100), 6) == (0, 90, 95, 100)
+    assert spread_out((0, 0), 6) == (0,)
+
+
+def test_a_grid_of_a_run_that_was_interrupted_has_its_checkpoints_too(tmp_path: pathlib.Path) -> None:
+    """Until a tenth of a run is over, the untrained policy is its only milestone."""
+    run = made_run(tmp_path / "run", SMALL, (0, 4000, 8000))
+    for folder in folders(run.milestones)[1:]:
+        shutil.rmtree(folder)
+    assert [tile.step for tile in tiles_of([run], (), grid=True)] == [0, 4000, 8000]
+
+
+@draws
+def test_a_film_goes_into_a_folder_that_is_given_and_never_replaces_one(run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also into one whose name ends like that of a film."""
+    folder = tmp_path / "mine.mp4"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    arguments = ["video", str(run.path), "--out", str(folder), "--seconds", "0.2", "--width", "64", "--height", "64"]
+    assert cli.main(arguments) == 0
+    name = f"{SMALL.task}_step_{12000:012d}.mp4"
+    assert sorted(path.name for path in folder.iterdir()) == [name, "thesis.tex"]
+    assert f"film in {folder / name}" in capsys.readouterr().out
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert cli.main(arguments) == 1
+    assert f"Nothing was written to {folder / name}: it is a folder" in capsys.readouterr().err
 
 
 def test_which_policies_are_filmed(run: Run, tmp_path: pathlib.Path) -> None:

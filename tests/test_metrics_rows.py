@@ -120,7 +120,7 @@ def test_a_report_of_a_damaged_log_neither_fails_nor_writes(content: str, tmp_pa
     assert main(["report", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr().out
     assert "incomplete: run: metrics.jsonl is damaged in line 1, which is left out" in said
-    assert "1 runs reported" in said
+    assert "1 run reported" in said
     assert run.metrics.read_bytes() == before
     assert not run.damaged_metrics.exists()
 

@@ -25,8 +25,9 @@ def test_solve_prints_a_table_and_writes_numbers_and_a_picture(tmp_path, capsys)
 
 
 def test_an_infeasible_horizon_fails_loudly_and_leaves_no_picture(tmp_path, capsys):
-    for name in ("solution.json", "solution.png"):
-        (tmp_path / name).write_text("from an earlier call")
+    earlier = {"format": 1, "problem": "double-integrator-fuel", "converged": True, "residuals": {}, "hamiltonians": []}
+    (tmp_path / "solution.json").write_text(json.dumps(earlier))
+    (tmp_path / "solution.png").write_text("from an earlier call")
     assert main(["solve", "double-integrator-fuel", "--horizon", "1.9", "--out", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "converged" in captured.out
@@ -57,3 +58,18 @@ def test_a_script_gets_the_solution_as_one_document(tmp_path, capsys):
 def test_bad_requests_are_answered(arguments, message, capsys):
     assert main(["solve", *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_what_is_in_the_folder_and_no_solution_of_an_earlier_call_stays(tmp_path, capsys):
+    """Of a student, who solves the exercise in the file that it is named after."""
+    (tmp_path / "solution.json").write_text('{"problem": "3.14"}')
+    (tmp_path / "solution.png").write_text("a photograph of the blackboard")
+    assert main(["solve", "double-integrator-fuel", "--horizon", "1.9", "--out", str(tmp_path)]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["solution.json", "solution.png"]
+    (tmp_path / "solution.json").unlink()
+    (tmp_path / "solution.json").mkdir()
+    assert main(["solve", "double-integrator-fuel", "--out", str(tmp_path)]) == 1
+    assert "solution.json: it is a folder" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["solve", "double-integrator-fuel", "--out", str(tmp_path / "file")]) == 1
+    assert "file is a file, but a folder is needed" in capsys.readouterr().err

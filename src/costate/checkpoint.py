@@ -19,8 +19,8 @@ import numpy as np
 import safetensors.numpy
 
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded, read_json
-from costate._errors import CheckpointError, ConfigError
-from costate._files import make_folders, remove, replace_atomically, restore, write_through
+from costate._errors import CheckpointError, ConfigError, StorageError
+from costate._files import OLD, PARTIAL, remove_folder, replace_folder, restore, write_through
 from costate.config import RunConfig, differing_fields, from_json, to_json, without_changeable
 from costate.replay import Replay
 from costate.replay_store import Chunk, load_rows, remove_unused, save_new_rows
@@ -33,6 +33,7 @@ REPLAY_FOLDER = "replay"
 # Far more than a run that slows down by itself ever does; a learning rate that was halved more often would be 0.
 MOST_SLOWDOWNS = 64
 NAME = re.compile(r"step_\d{12}")
+LEFT_OVER = re.compile(rf"\.{NAME.pattern}({re.escape(OLD)}|{re.escape(PARTIAL)}(-\d+)?)")
 
 State = TypeVar("State")
 
@@ -64,7 +65,9 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
         checkpoint = dataclasses.replace(checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay))
     _write(directory, checkpoint, tensors)
     for old in folders(directory)[:-KEPT]:
-        remove(old)
+        # One into which somebody has put something stays, and is in nobody's way.
+        if not foreign_to_checkpoint(old):
+            remove_folder(old)
     if replay is not None:
         # Nothing is deleted while there is a checkpoint of which it cannot be told what it needs.
         with contextlib.suppress(CheckpointError):
@@ -93,12 +96,10 @@ def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, n
     record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
 
     def write(temporary: pathlib.Path) -> None:
-        make_folders(temporary.parent)
-        temporary.mkdir()
         write_through(temporary / STATE_FILE, content)
         write_through(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
 
-    replace_atomically(directory / f"step_{checkpoint.env_steps:012d}", write)
+    replace_folder(directory / f"step_{checkpoint.env_steps:012d}", write, _check_removable, remove_folder)
 
 
 def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
@@ -112,9 +113,37 @@ def folders(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def recover(directory: pathlib.Path) -> None:
-    """Bring a checkpoint back that was cut off while it was replaced. For the process that trains the run: another could be replacing it."""
-    for aside in directory.glob(".step_*.old"):
-        restore(directory / aside.name.removeprefix(".").removesuffix(".old"))
+    """Bring a checkpoint back that was cut off while it was replaced, and remove what a killed process left of one that it was writing.
+
+    For the process that trains the run: another could be replacing it.
+    """
+    for aside in directory.glob(f".step_*{OLD}"):
+        restore(directory / aside.name.removeprefix(".").removesuffix(OLD))
+    for left in sorted(path for path in directory.glob(".step_*") if LEFT_OVER.fullmatch(path.name)):
+        if not foreign_to_checkpoint(left):
+            remove_folder(left)
+
+
+def foreign_to_checkpoint(folder: pathlib.Path) -> list[str]:
+    """What is in the folder of a checkpoint, or in the remains of one, that is no part of it; the folder itself if it is none."""
+    if folder.is_symlink() or not folder.is_dir():
+        return [folder.name]
+    return sorted(entry.name for entry in folder.iterdir() if entry.name not in (STATE_FILE, RECORD_FILE) or entry.is_dir() or entry.is_symlink())
+
+
+def remove_checkpoint(folder: pathlib.Path) -> None:
+    """Delete a checkpoint; raises if anything else is in its folder."""
+    _check_removable(folder)
+    remove_folder(folder)
+
+
+def _check_removable(folder: pathlib.Path) -> None:
+    foreign = foreign_to_checkpoint(folder)
+    if foreign:
+        raise StorageError(
+            f"{folder} has to make way for the checkpoint that is made again, but it holds what costate did not write: {', '.join(foreign)}. "
+            "Nothing was removed. Move it away and do the same again."
+        )
 
 
 def readable_records(directory: pathlib.Path) -> list[Checkpoint]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from costate._checks import MOST_EPISODES, require_at_most
 from costate._errors import ConfigError
-from costate._files import explained_errors, write_atomically
+from costate._files import output_folder, write_atomically
 from costate._progress import Tell, nobody
 from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
@@ -194,8 +194,7 @@ def to_json(result: Evaluation) -> dict[str, Any]:
 def _write(run: Run, result: Evaluation) -> pathlib.Path:
     document = to_json(result) | {"written": time.strftime("%Y-%m-%dT%H:%M:%S")}
     path = _file(run, result.env_steps, result.dropout, result.faults, len(result.returns), result.seed)
-    with explained_errors(path):
-        run.evaluations.mkdir(exist_ok=True)
+    output_folder(run.evaluations)
     write_atomically(path, json.dumps(document, indent=1).encode())
     return path
 

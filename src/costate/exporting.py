@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from costate._errors import ConfigError, ExportError
-from costate._files import explained_errors, write_atomically
+from costate._files import check_replaceable, output_file, output_folder, write_atomically
 from costate._progress import Tell, nobody
 from costate._registry import nearest
 from costate.config import config_hash, to_json
@@ -35,6 +35,13 @@ FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE = "policy.costate", "costate_policy.py", "README.md"
 FOLDER = "export"
+# The files of each form, in the order in which they are made.
+FILES: dict[str, tuple[str, ...]] = {
+    "bundle": (BUNDLE_FILE,),
+    "numpy": (BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE),
+    "onnx": ("policy.onnx",),
+    "stablehlo": ("policy.stablehlo",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +125,8 @@ def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path 
     """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
+    # Before anything is computed.
+    targets = _targets(_default_place(source, format) if out is None else out, format)
     tell(0.0, "reading the policy")
     policy = load_policy(source, step)
     _check_narrowed(policy, source, step)
@@ -125,11 +134,9 @@ def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path 
     contents, runner = _form(policy, format)
     tell(0.5, "comparing both over 1,000 random steps")
     parity = check_parity(policy, runner, format)
-    where = out or _default_place(source, format)
-    files = {where / name if len(contents) > 1 else where: content for name, content in contents.items()}
-    with explained_errors(where):
-        next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
+    files = dict(zip(targets, contents.values(), strict=True))
     for path, content in files.items():
+        output_folder(path.parent)
         write_atomically(path, content)
     tell(0.8, "timing steps")
     return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))), reads(policy), trained_with(policy))
@@ -164,6 +171,18 @@ def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: 
     check_parity(policy, trained_step(trained, inputs_without(trained, hidden_groups(run))), "reduced (without hidden sensors)")
 
 
+def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
+    """The files that an export writes: several into a folder, and one into an existing folder or under the name that is given."""
+    names = FILES[format]
+    if len(names) == 1:
+        return [output_file(where, names[0])]
+    if where.exists() and not where.is_dir():
+        raise ExportError(f"{where} is a file, but the form {format} is a folder of {', '.join(names)}. Give a folder with --out.")
+    for name in names:
+        check_replaceable(where / name)
+    return [where / name for name in names]
+
+
 def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
     """The files of a format by their names, and the exported policy as it runs from them."""
     bundle = pack(policy.bundle)
@@ -187,7 +206,7 @@ def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
 def _default_place(source: Run | str | os.PathLike[str], format: str) -> pathlib.Path:
     path = source.path if isinstance(source, Run) else pathlib.Path(source)
     folder = path.parent if path.is_file() else path / FOLDER
-    return folder / {"bundle": BUNDLE_FILE, "numpy": "numpy", "onnx": "policy.onnx", "stablehlo": "policy.stablehlo"}[format]
+    return folder / (FILES[format][0] if len(FILES[format]) == 1 else format)
 
 
 def _guide(policy: Policy) -> str:

@@ -10,10 +10,20 @@ import numpy as np
 
 from costate._counted import counted
 from costate._errors import CheckpointError, StorageError
-from costate._files import remove
 from costate.algorithms import algorithm_for
 from costate.algorithms.base import State
-from costate.checkpoint import Checkpoint, folders, load, load_latest, recover, save, save_milestone, steps_of
+from costate.checkpoint import (
+    Checkpoint,
+    folders,
+    foreign_to_checkpoint,
+    load,
+    load_latest,
+    recover,
+    remove_checkpoint,
+    save,
+    save_milestone,
+    steps_of,
+)
 from costate.config import RunConfig, to_json
 from costate.programs import join_seeds, split_seeds, state_template
 from costate.run_directory import CONFIG_FILE, Run
@@ -94,8 +104,8 @@ def save_best(group: Group, index: int, iteration: int, restarts: np.ndarray, st
     insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(algorithm_for(config).insight)(states))
     save_milestone(run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight)
     for folder in folders(run.best):
-        if steps_of(folder) != env_steps:
-            remove(folder)
+        if steps_of(folder) != env_steps and not foreign_to_checkpoint(folder):
+            remove_checkpoint(folder)
 
 
 def _check_exists(run: Run) -> None:
@@ -114,7 +124,8 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
     algorithm = algorithm_for(runs[0].config)
     template, replay = algorithm.detach_replay(state_template(runs[0].config))
     for run in runs:
-        recover(run.checkpoints)
+        for directory in (run.checkpoints, run.milestones):
+            recover(directory)
     if len(runs) == 1:
         checkpoint, state, remembered = load_latest(
             runs[0].checkpoints, runs[0].config, template, warn, replay, functools.partial(check_between_episodes, runs[0].config)
@@ -152,4 +163,4 @@ def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> Non
         if later:
             warn(f"{run.path} goes back from {later[-1].name} to {name}.")
         for folder in [*later, *(folder for folder in folders(run.milestones) if folder.name > name)]:
-            remove(folder)
+            remove_checkpoint(folder)

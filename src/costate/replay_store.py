@@ -6,6 +6,7 @@ Writing the whole ring with every checkpoint would cost as much as the rest of a
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,11 +17,13 @@ import safetensors.numpy
 
 from costate._distrust import LARGEST_HEADER, parse_tensors, read_bounded
 from costate._errors import CheckpointError
-from costate._files import explained_errors, make_folders, remove, write_atomically
+from costate._files import PARTIAL, explained_errors, make_folders, write_atomically
 from costate.replay import Replay, ReplayRows
 
 # Rows are counted in 32 bits.
 LAST_ROW = 2**31 - 1
+# A chunk, or what a killed process left of one.
+FILE = re.compile(rf"rows_\d{{12}}_\d{{12}}\.safetensors|\.rows_\d{{12}}_\d{{12}}\.safetensors{re.escape(PARTIAL)}(-\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +109,7 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
 def remove_unused(directory: pathlib.Path, used: Iterable[Chunk]) -> None:
     """Delete the chunks that no checkpoint needs any more."""
     names = {chunk.file for chunk in used}
-    for file in directory.glob("*rows_*.safetensors*"):
-        if file.name not in names:
-            remove(file)
+    for file in directory.iterdir() if directory.is_dir() else ():
+        if FILE.fullmatch(file.name) and file.name not in names and not file.is_dir():
+            with explained_errors(file):
+                file.unlink()

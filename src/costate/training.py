@@ -34,7 +34,7 @@ from costate.machine import available_memory, describe_machine, machine_changes
 from costate.metrics_log import AbstractLog, MetricsLog, Row
 from costate.periodic_evaluation import RETURN, PeriodicEvaluator, interval
 from costate.programs import fresh_states, learner_layout
-from costate.run_directory import Run, check_free, create_run, held, open_run
+from costate.run_directory import Run, check_free, create_run, held, open_run, recover_run
 from costate.sentinel import computing
 from costate.sharding import Layout
 from costate.startup import prepare_jax
@@ -96,6 +96,7 @@ def train_together(
     machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
     folders = [pathlib.Path(out) for out in outs]
     for folder in folders:
+        recover_run(folder)
         check_free(folder, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         # A run that is replaced must not be one that somebody else is training; then its own lock is of the new one.
@@ -154,6 +155,8 @@ def resume_together(
     prepare_jax()
     if wandb is not None:
         load_wandb()
+    for path in paths:
+        recover_run(pathlib.Path(path))
     before = tuple(open_run(pathlib.Path(path)) for path in paths)
     for run in before:
         check_edited(run)
@@ -270,7 +273,7 @@ def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
 def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
-        logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb)] for run in group.runs]
+        logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb, reporter.say)] for run in group.runs]
         restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
             # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
@@ -291,9 +294,9 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
     return [Outcome(run, finished) for run in group.runs]
 
 
-def _logs(run: Run, start: Checkpoint, wandb: str | None) -> Iterator[AbstractLog]:
+def _logs(run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], None]) -> Iterator[AbstractLog]:
     """Where the rows of a run go; each is made when it is asked for, so that one that cannot be opened leaves those before it to be closed."""
-    yield MetricsLog(run, start.iteration, start.env_steps)
+    yield MetricsLog(run, start.iteration, start.env_steps, lambda text: say(f"warning: {text}"))
     if wandb is not None:
         yield WandbLog(run, wandb)
 

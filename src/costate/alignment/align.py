@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 
 from costate._errors import ConfigError
-from costate._files import explained_errors, write_atomically
+from costate._files import output_folder, write_atomically
 from costate._progress import Tell, nobody, within
 from costate.algorithms import algorithm_for
 from costate.alignment.comparison import compare
@@ -71,9 +71,7 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
 
 def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:
     """JSON and figures, in the folder of the run."""
-    folder = run.path / FOLDER
-    with explained_errors(folder):
-        folder.mkdir(exist_ok=True)
+    folder = output_folder(run.path / FOLDER)
     files = {RESULT: json.dumps(to_json(run, found), indent=1).encode(), **draw(run.config.task, found)}
     for name, content in files.items():
         write_atomically(folder / name, content)

@@ -24,7 +24,7 @@ class ExportArguments:
     format: FormatName = "bundle"
     """bundle for `costate.load`; numpy for a controller without JAX; onnx; stablehlo."""
     out: pathlib.Path | None = None
-    """File to write, or with numpy the folder; None for RUN/export/…."""
+    """File to write, or an existing folder to write it into; with numpy always a folder. None for RUN/export/…."""
     step: int | Literal["best"] | None = None
     """Training step of the checkpoint, or `best` for the best policy of those evaluated in training; None for the newest."""
     json: bool = False

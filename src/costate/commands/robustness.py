@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from costate._checks import printable
 from costate._counted import counted
 from costate._errors import CheckpointError, ConfigError, CostateError, RunDirectoryError
-from costate._files import explained_errors, write_atomically
+from costate._files import check_replaceable, output_folder, write_atomically
 from costate._progress import among
 from costate.arguments import read_arguments
 from costate.countdown import countdown
@@ -60,16 +61,17 @@ def run(arguments: list[str]) -> int:
     with document_on_stdout(parsed.json) as give:
         runs = find_runs(parsed.runs)
         where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
-        found = sorted(
-            _measure_all(parsed, runs, parameter, grid, where), key=lambda each: (each.run.config.task, _variant_of(each.run), each.run.config.seed)
-        )
-        with explained_errors(where):
-            where.mkdir(parents=True, exist_ok=True)
-        variants = [_variant_of(degradation.run) for degradation in found]
-        document = {"format": 2, "runs": to_json(found, variants)}
         # A grid over one setting does not replace that over another.
         name = "robustness" if parameter == "dropout" else f"robustness_{parameter}"
         numbers, drawing = where / f"{name}.json", where / f"{name}.png"
+        output_folder(where)
+        for file in (numbers, drawing):
+            check_replaceable(file)
+        found = sorted(
+            _measure_all(parsed, runs, parameter, grid, where), key=lambda each: (each.run.config.task, _variant_of(each.run), each.run.config.seed)
+        )
+        variants = [_variant_of(degradation.run) for degradation in found]
+        document = {"format": 2, "runs": to_json(found, variants)}
         write_atomically(numbers, json.dumps(document, indent=1).encode())
         labels = [f"{degradation.run.config.task} {variant}" for degradation, variant in zip(found, variants, strict=True)]
         setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
@@ -102,7 +104,7 @@ def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: st
     print(f"{counted(len(runs), 'run')} × {len(grid)} {what} × {counted(parsed.episodes, 'episode')} → {where}", flush=True)
 
     def say(text: str) -> None:
-        print(text, flush=True)
+        print(printable(text), flush=True)
 
     for each, reason in refused:
         say(f"left out: {each.path}: {reason}")
@@ -181,14 +183,16 @@ def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
     """The runs themselves, and those in folders that are none; each once."""
     runs: dict[pathlib.Path, Run] = {}
     for path in paths:
-        inside = sorted(file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else []
+        # Not in hidden folders: they are what a run is called while it is replaced.
+        found = (file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else ()
+        inside = sorted(folder for folder in found if not any(part.startswith(".") for part in folder.relative_to(path).parts))
         if not inside:
             open_run(path)  # says what is wrong with it
         for folder in inside:
             try:
                 runs.setdefault(folder.resolve(), open_run(folder))
             except CostateError as error:
-                print(f"left out: {folder}: {error}")
+                print(printable(f"left out: {folder}: {error}"))
     if not runs:
         where = ", ".join(map(str, paths)) or "no folder"
         raise RunDirectoryError(

@@ -12,7 +12,7 @@ import tyro
 
 from costate._counted import counted
 from costate._errors import ConfigError
-from costate._files import explained_errors, remove, write_atomically
+from costate._files import check_replaceable, output_folder, remove_file, write_atomically
 from costate.arguments import read_arguments
 from costate.control.catalogue import PROBLEMS
 from costate.control.problem import ControlProblem
@@ -57,6 +57,8 @@ def run(arguments: list[str]) -> int:
         return 0
     problem = _changed(PROBLEMS[parsed.problem](), parsed)
     where = parsed.out or pathlib.Path("solutions") / parsed.problem
+    for name in (SOLUTION_FILE, PICTURE_FILE):
+        check_replaceable(where / name)
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
     with document_on_stdout(parsed.json) as give:
         size = f"{counted(problem.state_size, 'state')}, {counted(problem.control_size, 'control')}"
@@ -68,13 +70,10 @@ def run(arguments: list[str]) -> int:
         give(to_json(solution))
         if not solution.converged:
             # What an earlier call left there would pass for the answer to this one.
-            for name in (SOLUTION_FILE, PICTURE_FILE):
-                remove(where / name)
+            remove_earlier(where)
             print(f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.", file=sys.stderr)
             return 1
-        with explained_errors(where):
-            where.mkdir(parents=True, exist_ok=True)
-        write_atomically(where / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
+        write_atomically(output_folder(where) / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
         write_atomically(where / PICTURE_FILE, draw_solution(solution))
         print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
     return 0
@@ -91,6 +90,17 @@ def listing() -> str:
     lines = [textwrap.fill(each["description"], 100, initial_indent=f"{each['name']:{width}}  ", subsequent_indent=" " * (width + 2))
              for each in problems()["problems"]]  # fmt: skip
     return "\n".join([*lines, "", f"Solve one of them: costate solve {PROBLEMS.names()[-2]}"])
+
+
+def remove_earlier(where: pathlib.Path) -> None:
+    """Remove the solution that an earlier call left in a folder. Files of these names that costate did not write stay."""
+    try:
+        document = json.loads((where / SOLUTION_FILE).read_text())
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(document, dict) and {"format", "problem", "converged", "residuals", "hamiltonians"} <= document.keys():
+        for name in (SOLUTION_FILE, PICTURE_FILE):
+            remove_file(where / name)
 
 
 def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProblem:

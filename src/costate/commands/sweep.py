@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from costate._errors import ConfigError
-from costate._files import explained_errors
+from costate._files import output_folder
 from costate.arguments import read_arguments
 from costate.documents import document_on_stdout
 from costate.experiments.schedule import AbstractBackend, run_jobs
@@ -108,8 +108,7 @@ def standings_document(spec: SweepSpec, folder: pathlib.Path) -> dict[str, Any]:
 def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> bool:
     """True unless it was asked to stop."""
     with contextlib.ExitStack() as stack:
-        with explained_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        output_folder(folder)
         stack.enter_context(locked(folder))
         if all(standing(folder, spec, planned).status is Status.FINISHED for planned in spec.runs):
             return True

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from costate._errors import ConfigError
+from costate._files import output_file
 from costate.arguments import read_arguments
 from costate.countdown import countdown
 from costate.documents import document_on_stdout
@@ -26,9 +27,9 @@ class Video:
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """Run directories."""
     out: pathlib.Path | None = None
-    """File to write, .mp4 or .gif; RUN/videos/… if not given."""
+    """File to write, .mp4 or .gif, or an existing folder to write it into; RUN/videos/… if not given."""
     grid: bool = False
-    """Compare policies of one run from the start of training to its end."""
+    """Compare policies of one run from the start of training to its end: milestones, and the newest checkpoints."""
     at: tuple[int | Literal["best"], ...] = ()
     """Training steps of the policies to compare, if not those that --grid would choose; `best` for the best one."""
     film: Annotated[FilmConfig, tyro.conf.arg(name="")] = FilmConfig()
@@ -51,7 +52,8 @@ def run(arguments: list[str]) -> int:
     runs = [open_run(path) for path in options.runs]
     tiles = tiles_of(runs, options.at, options.grid)
     kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"
-    out = options.out or runs[0].path / "videos" / f"{runs[0].config.task_record.folder}_{kind}.mp4"
+    name = f"{runs[0].config.task_record.folder}_{kind}.mp4"
+    out = output_file(options.out or runs[0].path / "videos" / name, name)
     with document_on_stdout(options.json) as give:
         with countdown() as tell:
             returns = film(tiles, options.film, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell)

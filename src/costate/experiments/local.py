@@ -8,7 +8,7 @@ import sys
 from typing import IO
 
 from costate._errors import ConfigError
-from costate._files import explained_errors
+from costate._files import open_to_append, output_folder
 from costate.experiments.schedule import DIED, AbstractBackend
 from costate.experiments.work import DONE, FAILED, STOPPED, Job
 
@@ -22,10 +22,7 @@ def worker_command(job: Job) -> list[str]:
 
 def open_log(job: Job) -> IO[bytes]:
     """Where a worker's own output goes."""
-    folder = pathlib.Path(job.folder) / LOGS
-    with explained_errors(folder):
-        folder.mkdir(exist_ok=True)
-        return open(folder / f"{job.runs[0]}.log", "ab")
+    return open_to_append(output_folder(pathlib.Path(job.folder) / LOGS) / f"{job.runs[0]}.log")
 
 
 def exit_code(code: int) -> int | None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import stat
 import tempfile
 from typing import IO
 
@@ -22,11 +23,22 @@ class Claim:
             lock.close()
 
 
+def _is_ours(folder: pathlib.Path) -> bool:
+    """Whether a folder in a place where everybody may write is one that we made, and no link that somebody else put there."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
 def claim_cores(count: int) -> Claim | None:
     """``count`` cores that no other process has claimed; None if there are not so many."""
     folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
     with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    if not _is_ours(folder):
+        return None
     taken: list[tuple[int, IO[str]]] = []
     for core in sorted(os.sched_getaffinity(0)):
         if len(taken) == count:

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from costate._errors import ConfigError
+from costate._files import open_to_append, remove_file
 from costate.experiments.local import exit_code, open_log, worker_command
 from costate.experiments.schedule import DIED, AbstractBackend
 from costate.experiments.spec import Resources
@@ -31,7 +32,7 @@ class RayBackend(AbstractBackend):
 
     def __init__(self, address: str | None, resources: Resources, folder: pathlib.Path) -> None:
         self._stop = folder.resolve() / STOP
-        self._stop.unlink(missing_ok=True)
+        remove_file(self._stop)
         self._resources = resources
         self._tasks: dict[Any, Job] = {}
         self._connected = connect(address)
@@ -60,13 +61,13 @@ class RayBackend(AbstractBackend):
         return [(self._tasks.pop(task), _result(task)) for task in over]
 
     def ask_to_stop(self) -> None:
-        self._stop.touch()
+        open_to_append(self._stop).close()
 
     def close(self) -> None:
         for task in self._tasks:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(task, force=True)
-        self._stop.unlink(missing_ok=True)
+        remove_file(self._stop)
         if self._connected:
             ray.shutdown()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from costate._files import explained_errors, write_atomically
+from costate._files import explained_errors, output_folder, write_atomically
 from costate._progress import Tell, nobody
 from costate.config import config_hash, to_json
 from costate.experiments import figures
@@ -57,9 +57,7 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
     measure = choose_measure(collection)
     tell(None, "computing intervals and figures")
     sections = make_sections(collection, measure)
-    target = folder / FOLDER
-    with explained_errors(target):
-        target.mkdir(exist_ok=True)
+    target = output_folder(folder / FOLDER)
     before = _figures_of(target)
     for number, section in enumerate(sections):
         tell(number / len(sections), f"drawing {section.title}")

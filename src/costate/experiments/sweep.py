@@ -7,15 +7,16 @@ import os
 import pathlib
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from costate._errors import RunDirectoryError
-from costate._files import explained_errors, remove, try_lock, write_atomically
+from costate._files import note_holder, output_folder, remove_file, try_lock, write_atomically
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, to_json
 from costate.experiments.spec import PlannedRun, SweepSpec
 from costate.experiments.work import Job, failure_file, has_begun, read_failure
+from costate.metrics_rows import parse_row
 from costate.robustness import is_evaluated
 from costate.run_directory import Run
 
@@ -110,8 +111,7 @@ def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_fail
     The manifest tells a report how runs are named, and a later call how they were grouped. Runs that failed stay so, unless ``retry_failed`` says
     that they are to be tried again. ``places`` is how many jobs can run at once.
     """
-    with explained_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    output_folder(folder)
     chosen = 2 if len(spec.runs) >= 2 * places else 1
     together = spec.resources.together or _together_before(folder, spec) or chosen
     document = {
@@ -126,7 +126,7 @@ def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_fail
     write_atomically(folder / MANIFEST, json.dumps(document, indent=1, ensure_ascii=False).encode())
     if retry_failed:
         for planned in spec.runs:
-            remove(failure_file(folder, planned.folder))
+            remove_file(failure_file(folder, planned.folder))
     return together
 
 
@@ -150,9 +150,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             f"Another sweep is at work in {folder} (process {who}). Wait for it, stop it with Ctrl-C, or choose another folder with --out."
         )
     with lock:
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        note_holder(lock, str(os.getpid()), str.isdecimal)
         yield
 
 
@@ -168,6 +166,7 @@ def _last_rows(metrics: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for line in lines:
         # The first is cut by where reading began, the last perhaps by a writer at work.
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+        row = parse_row(line)
+        if row is not None:
+            rows.append(row)
+    return rows

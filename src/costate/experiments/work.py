@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
+from costate._checks import printable
 from costate._errors import ConfigError, CostateError, RunDirectoryError
-from costate._files import explained_errors, remove, try_lock, write_atomically
+from costate._files import explained_errors, remove_file, remove_folder, try_lock, write_atomically
 from costate._lean import this_process_is_ours
 from costate._out_of_memory import out_of_memory
 from costate._streams import make_writable
@@ -29,6 +30,7 @@ from costate.config import RunConfig, from_json, to_json, without_changeable
 from costate.experiments.processors import claim_cores
 from costate.interrupts import INTERRUPTED
 from costate.robustness import measure
+from costate.run_contents import foreign_entries
 from costate.run_directory import CONFIG_FILE, open_run
 from costate.sentinel import guarded
 from costate.training import resume, resume_together, train_together
@@ -80,7 +82,7 @@ def perform(job: Job) -> int:
         with contextlib.ExitStack() as stack:
             for run in job.runs:
                 stack.enter_context(_held(pathlib.Path(job.folder) / LOCKS / run))
-                remove(failure_file(job.folder, run))
+                remove_file(failure_file(job.folder, run))
             return _perform(job)
     except KeyboardInterrupt:
         return STOPPED
@@ -148,11 +150,10 @@ def has_begun(path: pathlib.Path) -> bool:
 
 def _clear(path: pathlib.Path) -> None:
     """Remove what a worker left that was killed while it made or replaced the folder of a run. Anything else is not ours and stays."""
-    ours = {"machine.json", "metrics.jsonl", "checkpoints", "evaluations", "learning_curve.png"}
-    if not path.is_dir() or (path / CONFIG_FILE).is_file():
+    if not path.is_dir() or path.is_symlink() or (path / CONFIG_FILE).exists():
         return
-    if all(child.name in ours or child.name.startswith((".", "events")) for child in path.iterdir()):
-        remove(path)
+    if not foreign_entries(path):
+        remove_folder(path)
 
 
 def failure_file(folder: str | pathlib.Path, run: str) -> pathlib.Path:
@@ -173,7 +174,7 @@ def read_failure(folder: str | pathlib.Path, run: str) -> str | None:
     if not path.is_file():
         return None
     try:
-        return str(json.loads(path.read_text())["error"])
+        return printable(str(json.loads(path.read_text())["error"]))
     except (OSError, ValueError, KeyError, TypeError):
         return "its record of the error cannot be read"
 

@@ -11,10 +11,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from costate._errors import CheckpointError, ConfigError
-from costate._files import explained_errors, replace_atomically
+from costate._files import check_replaceable, output_folder, replace_file
 from costate._progress import Tell, nobody
 from costate._types import UInt8
-from costate.checkpoint import folders, steps_of
 from costate.evaluation_log import best_step
 from costate.run_directory import Run
 from costate.show.performance import Performance
@@ -62,21 +61,27 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
     missing = [step for step in steps if step not in available]
     if missing:
         raise CheckpointError(f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}.")
-    # Milestones are evenly spread over training; the last few checkpoints are not.
-    evenly = tuple(map(steps_of, folders(run.milestones))) or available
-    chosen = tuple(steps) or (spread_out(evenly, GRID_STEPS) if grid else available[-1:])
+    chosen = tuple(steps) or (spread_out(available, GRID_STEPS) if grid else available[-1:])
     return [Tile(run, step, f"{run.variant} after {step:,} steps") for step in chosen]
 
 
 def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
-    """At most ``count`` of them, the first and the last among them."""
-    places = np.unique(np.linspace(0, len(steps) - 1, min(count, len(steps))).round().astype(int))
-    return tuple(steps[place] for place in places)
+    """At most ``count`` of them in order, as evenly spread over training as they allow, the first and the last among them.
+
+    Milestones lie far apart and the last few checkpoints close together, so it is steps that are spread and not places in the list.
+    """
+    wanted = np.linspace(steps[0], steps[-1], count)
+    chosen = {min(steps, key=lambda step: abs(step - at)) for at in wanted}
+    # Where several of these were the same one, those that are furthest from any of the others.
+    while len(chosen) < min(count, len(set(steps))):
+        chosen.add(max(steps, key=lambda step: min(abs(step - other) for other in chosen)))
+    return tuple(sorted(chosen))
 
 
 def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Callable[[str], None], tell: Tell = nobody) -> list[float]:
     """Write the film to ``out``, whole or not at all; the returns at its end."""
     write = writer_for(out)
+    check_replaceable(out)
     prepare_jax()
     # Before anything is loaded: where nothing can draw, that is said at once.
     renderer = Renderer(config.width, config.height)
@@ -86,9 +91,8 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
         performance = Performance(players, config.episode.blackouts(tiles[0].run.config.sensors), config.episode.seed)
         try:
             frames = _frames(performance, renderer, config, tell)
-            with explained_errors(out):
-                out.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(out, lambda temporary: write(temporary, frames, config.fps))
+            output_folder(out.parent)
+            replace_file(out, lambda temporary: write(temporary, frames, config.fps))
             return [history[-1].total for history in performance.histories]
         finally:
             performance.close()
