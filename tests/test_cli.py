@@ -207,6 +207,40 @@ def test_evaluate_gives_a_script_one_document(whole, capsys):
     assert captured.err.startswith(f"evaluating {whole[0]} ({NAME}): 3 episodes\n")
 
 
+def test_evaluate_plays_each_of_several_values(whole, capsys):
+    run = str(whole[0])
+    assert main(["evaluate", "--dropout", "0.5", "0.75", "--noise=0.1", run, "--delay", "0", "1e0", "--episodes", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    played = [line for line in lines if line.startswith("CartpoleSwingup at ")]
+    assert [line.partition(", 3 episodes")[0].removeprefix("CartpoleSwingup at ") for line in played] == [
+        "50% blackout, noise 0.1", "50% blackout, noise 0.1, delay 1", "75% blackout, noise 0.1", "75% blackout, noise 0.1, delay 1",
+    ]  # fmt: skip
+    files = [pathlib.Path(file) for file in lines[-1].removeprefix("written: ").split(", ")]
+    assert len(set(files)) == 4
+    assert main(["evaluate", run, "--dropout", "0.5", "0.75", "--noise", "0.1", "--episodes", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    # The same as each by itself.
+    alone = [json.loads(file.read_text())["evaluation"] for file in (files[0], files[2])]
+    assert [one["evaluation"]["returns"] for one in found["evaluations"]] == [one["returns"] for one in alone]
+    assert found["random_controls"]["episodes"] == 32
+
+
+def test_nothing_is_played_if_one_of_several_values_cannot_be(whole, capsys):
+    assert main(["evaluate", str(whole[0]), "--dropout", "0.5", "1.5", "--episodes", "3"]) == 1
+    captured = capsys.readouterr()
+    assert "dropout is 1.5, but a probability lies between 0 and 1" in captured.err
+    assert captured.out == ""
+
+
+def test_evaluate_says_what_random_controls_return(whole, capsys):
+    assert main(["evaluate", str(whole[0]), "--episodes", "3"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("random controls: "))
+    mean = float(line.removeprefix("random controls: ").partition(" ")[0])
+    # Hanging down rewards nothing, and a pole that is thrown about passes the top now and then.
+    assert 0.0 < mean < 150.0
+    assert line.endswith("(32 episodes)")
+
+
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()

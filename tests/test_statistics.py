@@ -149,11 +149,11 @@ def test_too_few_runs_on_any_task_have_no_interval(scores):
     assert np.isnan(interval.low)
     assert np.isnan(st.improvement_interval(scores, [np.ones(9)] * len(scores)).low)
     assert np.isnan(st.profile_band(scores, np.arange(3.0))[0]).all()
-    assert str(interval) == "5.0"
+    assert str(interval) == "5.00"
 
 
 def test_an_interval_is_written_with_its_bounds():
-    assert str(st.Interval(1.0, 0.5, 2.0)) == "1.0 [0.5, 2.0]"
+    assert str(st.Interval(1.0, 0.5, 2.0)) == "1.00 [0.50, 2.00]"
 
 
 def test_probability_of_improvement_is_mann_whitneys_statistic():

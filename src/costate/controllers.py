@@ -18,11 +18,8 @@ Carry = Any
 """What a controller remembers between two steps."""
 
 
-class AbstractController(eqx.Module):
-    """Deterministic control of a batch of streams."""
-
-    stats: eqx.AbstractVar[RunningStats]
-    """By which observations are normalised."""
+class AbstractAgent(eqx.Module):
+    """What acts in a batch of streams, trained or not."""
 
     @abc.abstractmethod
     def empty_memory(self, env: AbstractActuators) -> Carry:
@@ -31,6 +28,13 @@ class AbstractController(eqx.Module):
     @abc.abstractmethod
     def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
         """A control for every stream; where an episode starts, its memory does."""
+
+
+class AbstractController(AbstractAgent):
+    """Deterministic control of a batch of streams."""
+
+    stats: eqx.AbstractVar[RunningStats]
+    """By which observations are normalised."""
 
     @abc.abstractmethod
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:

@@ -20,7 +20,7 @@ from costate._progress import Tell, nobody
 from costate._types import Array, Float, Key
 from costate.checkpoint import newest_steps
 from costate.config import RunConfig, check_seed
-from costate.controllers import AbstractController
+from costate.controllers import AbstractAgent
 from costate.envs.factory import make_env
 from costate.envs.sensors import LENGTHS, MANNERS, SensorConfig, check_sensors, lengthened, without_idle
 from costate.envs.tasks import TASKS
@@ -153,7 +153,7 @@ def sensors_at(config: RunConfig, dropout: float) -> SensorConfig:
     return evaluated_sensors(config, dataclasses.replace(config.sensors, dropout=dropout))
 
 
-def play(task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody) -> Float[np.ndarray, " N"]:
+def play(task: str, agent: AbstractAgent, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody) -> Float[np.ndarray, " N"]:
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
@@ -168,7 +168,7 @@ def play(task: str, controller: AbstractController, sensors: SensorConfig, episo
             tell(number / rounds, f"{min(number * batch, episodes)} of {episodes} episodes")
             key_reset, key_steps = jax.random.split(key)
             env_state, timestep = env.reset(key_reset)
-            parts.append(np.asarray(program(controller, env_state, timestep, key_steps).returns))
+            parts.append(np.asarray(program(agent, env_state, timestep, key_steps).returns))
             env.check()
     finally:
         env.close()

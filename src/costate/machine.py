@@ -23,7 +23,7 @@ DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
 
 def describe_machine() -> dict[str, Any]:
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _cpu_field("model name"),
@@ -34,6 +34,11 @@ def describe_machine() -> dict[str, Any]:
         "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": native_state().library or "by XLA"}
         | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide about numbers."""
+    return {name: _version(name) for name in PACKAGES}
 
 
 def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:

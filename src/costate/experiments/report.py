@@ -1,19 +1,22 @@
 """``costate report``: a folder of runs as one page that works offline, with every figure also as PNG and SVG, and the numbers as JSON."""
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 import itertools
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from costate._errors import CostateError
 from costate._files import explained_errors, output_folder, write_atomically
 from costate._progress import Tell, nobody
+from costate._rounding import rounded
 from costate.config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
@@ -23,6 +26,7 @@ from costate.experiments.statistics import ENOUGH, FEWEST, standard_deviation
 from costate.experiments.summary import summarise
 from costate.experiments.tables import Cell, Measure, cells, choose_measure, complete_scores, degraded, improvements, over_tasks
 from costate.pictures import as_png
+from costate.random_controls import EPISODES, RandomReturn, random_return
 
 FOLDER = "report"
 PAGE, SUMMARY = "index.html", "summary.json"
@@ -55,8 +59,10 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
     tell(None, "reading the runs")
     collection = read_collection(folder)
     measure = choose_measure(collection)
+    tell(None, "playing with random controls")
+    by_chance = returns_by_chance(collection.tasks)
     tell(None, "computing intervals and figures")
-    sections = make_sections(collection, measure)
+    sections = make_sections(collection, measure, by_chance)
     target = output_folder(folder / FOLDER)
     before = _figures_of(target)
     for number, section in enumerate(sections):
@@ -65,7 +71,8 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
             write_atomically(target / f"{section.name}.svg", section.svg.encode())
             write_atomically(target / f"{section.name}.png", as_png(section.figure))
     drawn = [section.name for section in sections if section.figure is not None]
-    summary = summarise(collection, measure) | {"figures": drawn}
+    chance = {task: found._asdict() for task, found in by_chance.items()}
+    summary = summarise(collection, measure) | {"random_controls": chance, "figures": drawn}
     write_atomically(target / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
     with explained_errors(target):
@@ -84,9 +91,18 @@ def _figures_of(target: pathlib.Path) -> set[str]:
         return set()
 
 
-def make_sections(collection: Collection, measure: Measure) -> list[Section]:
+def returns_by_chance(tasks: Sequence[str]) -> dict[str, RandomReturn]:
+    """What random controls return on each task; without those whose engine is not here, or whose controls have no bounds."""
+    found: dict[str, RandomReturn] = {}
+    for task in tasks:
+        with contextlib.suppress(CostateError):
+            found[task] = random_return(task)
+    return found
+
+
+def make_sections(collection: Collection, measure: Measure, by_chance: Mapping[str, RandomReturn]) -> list[Section]:
     """What there is to show, in reading order. A figure without data is left out."""
-    sections = [Section("Results by task", f"Final score: {measure.words}.", body=_task_tables(cells(collection, measure)))]
+    sections = [Section("Results by task", f"Final score: {measure.words}.", body=_task_tables(cells(collection, measure), by_chance))]
     scores = complete_scores(collection, measure)
     if len(scores) > 1:
         title = "Over all tasks" if len(next(iter(scores.values()))) > 1 else "Against each other"
@@ -200,28 +216,35 @@ def _section(index: int, section: Section) -> str:
     return f"<section id=s{index}><h2>{text(section.title)}</h2><p class=note>{text(section.note)}</p>{picture}{section.body}</section>"
 
 
-def _task_tables(found: Sequence[Cell]) -> str:
+def _task_tables(found: Sequence[Cell], by_chance: Mapping[str, RandomReturn]) -> str:
     rows = []
-    for cell in found:
+    for number, cell in enumerate(found):
         head = [cell.task, cell.variant]
         if len(cell.scores) == 0:
             numbers = ["–"] * 4
         else:
-            spread = f" ± {cell.deviation:.1f}" if np.isfinite(cell.deviation) else ""
+            # The deviation has the decimals of the mean.
+            mean, deviation = rounded(cell.mean, cell.deviation, least=1)
+            lowest, highest = rounded(cell.scores.min(), cell.scores.max())
             numbers = [
-                f"{cell.mean:.1f}{spread}",
-                f"{cell.median:.1f}",
+                f"{mean} ± {deviation}" if np.isfinite(cell.deviation) else mean,
+                *rounded(cell.median, least=1),
                 str(cell.interquartile),
-                f"{cell.scores.min():.0f} … {cell.scores.max():.0f}",
+                f"{lowest} … {highest}",
             ]
         seeds = f"{len(cell.scores)}" + (f" (+{cell.unfinished} unfinished)" if cell.unfinished else "")
         alignment = f"{cell.costate:.2f}" if np.isfinite(cell.costate) else "–"
         rows.append([*head, *numbers, seeds, str(cell.failed), alignment])
+        last_of_task = number + 1 == len(found) or found[number + 1].task != cell.task
+        if last_of_task and cell.task in by_chance:
+            rows.append([cell.task, "random controls", *rounded(by_chance[cell.task].mean, least=1), *["–"] * 6])
     columns = ["task", "variant", "mean ± sd", "median", "interquartile mean [95 %]", "range", "seeds", "failed seeds", "co-state loss"]
     note = (
         "A failed seed ended with an error, or below a tenth of the best run on its task; where returns are negative, below ten times that. With "
         "fewer than four seeds the interquartile mean is the mean, and no interval is given: too few runs to say how others would do."
     ) + _coverage([len(cell.scores) for cell in found])
+    if by_chance:
+        note += f" Random controls are uniform within their bounds, over {EPISODES} episodes; what sensors show does not matter to them."
     return f"{table(columns, rows, left=2)}<p class=note>{note}</p>"
 
 
@@ -250,8 +273,9 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
 def _area_table(collection: Collection) -> str:
     rows = []
     for each in degraded(collection):
-        spread = f" ± {standard_deviation(each.areas):.1f}" if len(each.areas) > 1 else ""
-        rows.append([each.task, each.variant, *(f"{value:.1f}" for value in each.means), f"{each.areas.mean():.1f}{spread}"])
+        area, deviation = rounded(float(each.areas.mean()), float(standard_deviation(each.areas)), least=1)
+        spread = f" ± {deviation}" if len(each.areas) > 1 else ""
+        rows.append([each.task, each.variant, *rounded(*each.means, least=1), f"{area}{spread}"])
     columns = ["task", "variant", *(f"{dropout:.4g}" for dropout in collection.dropouts), "area under curve"]
     return table(columns, rows, left=2) if rows else ""
 
@@ -264,7 +288,7 @@ def _runs(collection: Collection, measure: Measure) -> str:
         document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
         detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{text(json.dumps(document, indent=1))}</pre></details>"
         share = entry.env_steps / entry.config.final_steps
-        numbers = [f"{entry.env_steps:,}", f"{share:.0%}", f"{score:.1f}" if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
+        numbers = [f"{entry.env_steps:,}", f"{share:.0%}", rounded(score, least=1)[0] if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
         rows.append([detail, text(entry.config.task), text(entry.variant), str(entry.config.seed), *numbers])
     columns = ["config and versions", "task", "variant", "seed", "steps", "of budget", "final score", "hours"]
     return table(columns, rows, left=3, escaped=True)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.stats
 
 from costate._errors import ConfigError
+from costate._rounding import rounded
 
 Scores = Sequence[np.ndarray]
 """One array of scores for each task."""
@@ -35,7 +36,8 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.estimate:.1f} [{self.low:.1f}, {self.high:.1f}]" if np.isfinite(self.low) else f"{self.estimate:.1f}"
+        estimate, low, high = rounded(self.estimate, self.low, self.high, least=1)
+        return f"{estimate} [{low}, {high}]" if np.isfinite(self.low) else estimate
 
 
 def mean(scores: np.ndarray) -> np.ndarray:
