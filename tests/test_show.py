@@ -392,6 +392,32 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
         open_performance(runs, ViewConfig(EpisodeConfig(dropout=2.0)), pytest.fail)
 
 
+def test_the_picture_and_the_words_say_the_same_of_the_sensors_in_every_frame(runs: list[Run]) -> None:
+    """The words are drawn more seldom, but not where they would say the opposite of the picture."""
+    performance = open_performance(runs[:1], ViewConfig(EpisodeConfig(dropout=0.5)), pytest.fail)
+    page = Page(performance, "127.0.0.1", 0)
+    said = []
+    try:
+        page.update_status(1.0)
+        for _ in range(40):
+            performance.advance()
+            page.update_scene()
+            label = "sensors dark" in page._drawings[0]._label.text
+            said.append(label)
+            assert label == ("&nbsp;dark&nbsp;" in page._status.content) == (performance.histories[0][-1].seen == 0.0)
+        assert {True, False} == set(said)
+        # A new episode starts with sensors that nothing is known of, whatever the last one ended with.
+        while not performance.dark:
+            performance.advance()
+        performance.restart()
+        page.update_scene()
+        assert "sensors dark" not in page._drawings[0]._label.text
+        assert "&nbsp;sees&nbsp;" in page._status.content
+    finally:
+        page.close()
+        performance.close()
+
+
 def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path: pathlib.Path) -> None:
     run = made_run(tmp_path / "run", SMALL)
     performance = open_performance([run], ViewConfig(step=0), pytest.fail)

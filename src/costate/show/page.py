@@ -49,6 +49,8 @@ class Page:
         """Which robots take every new checkpoint as it comes."""
         self._starts = [NEWEST if newest else f"{player.env_steps:,}" for player in performance.players]
         self._trouble = ""
+        self._factor = 1.0
+        self._blind_in_status: tuple[bool, ...] = ()
         self._off_until = 0.0
         self._off_held = False
         self._titles = titles
@@ -103,8 +105,13 @@ class Page:
             self._trouble = str(error) or "There is no policy any more."
 
     def update_scene(self) -> None:
-        for drawing in self._drawings:
-            drawing.update(self.performance.dark, self.follow)
+        blind = self.performance.blind
+        with self.server.atomic():
+            for drawing, dark in zip(self._drawings, blind, strict=True):
+                drawing.update(dark, self.follow)
+            if blind != self._blind_in_status:
+                # It is drawn more seldom, and would say the opposite of the picture until then.
+                self.update_status(self._factor)
 
     def update_plots(self) -> None:
         self._plots.update()
@@ -122,10 +129,12 @@ class Page:
 
     def update_status(self, factor: float) -> None:
         """What is going on, in words; ``factor`` is how fast time runs."""
+        self._factor, self._blind_in_status = factor, self.performance.blind
         lines = []
-        for title, player, history in zip(self._titles, self.performance.players, self.performance.histories, strict=True):
+        for title, player, history, dark in zip(
+            self._titles, self.performance.players, self.performance.histories, self._blind_in_status, strict=True
+        ):
             now = history[-1] if history else None
-            dark = now is not None and now.seen == 0.0
             total = f"{now.total:.1f}" if now else "0"
             lines.append(f"<b>{title}</b> after {player.env_steps:,} steps {BADGES[dark]} return {total}")
         state = f"{factor:.2f} × real time" if self.playing else "paused"

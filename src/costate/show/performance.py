@@ -57,6 +57,11 @@ class Performance:
         """Control steps since the episode started."""
         return self._step
 
+    @property
+    def blind(self) -> tuple[bool, ...]:
+        """Whether each robot's policy got nothing of the newest observation; what its picture, its label and its status show alike."""
+        return tuple(bool(history) and history[-1].seen == 0.0 for history in self.histories)
+
     def advance(self) -> None:
         """One control step of every robot; after the last of an episode the next one starts."""
         if self.advance_within():
