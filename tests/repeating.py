@@ -24,7 +24,7 @@ from costate.training import train_together
 
 PPO = PPOConfig(epochs=2, minibatches=2)
 # One iteration of random controls, and one that learns four times.
-SAC = SACConfig(steps_per_update=20, warmup_steps=80, head_width=8, replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4))
+SAC = SACConfig(critic="sighted", steps_per_update=20, warmup_steps=80, head_width=8, replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4))
 
 
 BLACKOUTS = SensorConfig()

@@ -16,7 +16,7 @@ from costate.naming import variant_name
 from costate.plain_data import encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
-from costate.presets import FASTEST, OFF_POLICY_ROLLOUT, PRESETS, preset
+from costate.presets import FASTEST, PRESETS, preset
 from costate.readouts import READOUTS
 from costate.readouts.linear import QuadraticReadoutConfig
 from costate.rollout import RolloutConfig
@@ -158,16 +158,16 @@ def test_differing_fields_names_them_with_both_values():
         # Without counting to the number of streams in search of its divisors.
         ({"rollout": RolloutConfig(environments=999_999_999, rollout_length=1), "steps": 10**11}, "cannot be split evenly into 4 minibatches"),
         (
-            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "steps": 1},
+            {"algorithm": "sac", "steps": 1},
             "steps is 1, but one iteration alone takes 1456 steps",
         ),
         (
-            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "steps": 1500},
+            {"algorithm": "sac", "steps": 1500},
             r"warmup_steps is 5000, so learning would start after 5,824 .* but the run ends after 1,456 \(1 iteration of 1,456 steps\). Ask for at "
             r"least --steps 7280",
         ),
         (
-            {"algorithm": "sac", "rollout": OFF_POLICY_ROLLOUT, "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
+            {"algorithm": "sac", "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
             "initial_deviation is 0.5, but soft actor-critic .* no effect",
         ),
     ],

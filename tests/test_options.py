@@ -1,13 +1,21 @@
 """Training from Python by a task and options, as from the shell."""
 
+import dataclasses
+
 import pytest
 
 import costate
 from costate._errors import ConfigError
-from costate.config import RunConfig
+from costate.cli import main
+from costate.config import RunConfig, with_overrides
 from costate.cores.cornn import CoRNNConfig
+from costate.cores.ctrnn import CTRNNConfig
 from costate.options import run_config
-from costate.presets import preset
+from costate.policy import PolicyConfig
+from costate.presets import PRESETS, preset, usual_preset
+from costate.replay import ReplayConfig
+from costate.rollout import RolloutConfig
+from costate.sac import SACConfig
 
 
 def test_options_are_those_of_the_command_line():
@@ -44,3 +52,57 @@ def test_the_front_door_names_what_it_has():
     assert all(getattr(costate, name) is not None for name in costate.__all__)
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = costate.trian
+
+
+def by_command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """The config that `costate train` would train."""
+    seen: list[RunConfig] = []
+
+    def note(configs: list[RunConfig], outs: object, **_: object) -> None:
+        seen.extend(configs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("costate.training.train_together", note)
+    assert main(["train", *arguments]) == 130
+    return seen[0]
+
+
+@pytest.mark.parametrize("task", ["WalkerStand", "LQG", "FishSwim"])
+@pytest.mark.parametrize("words", [{}, {"algorithm": "ppo"}, {"algorithm": "sac"}], ids=str)
+def test_the_same_words_are_the_same_settings_in_python_and_on_the_command_line(task, words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    wanted = RunConfig(task, **words)
+    assert run_config(task, None, words.get("algorithm"), {}) == wanted
+    assert by_command([task, *(part for name, value in words.items() for part in (f"--{name}", value))], monkeypatch) == wanted
+    assert preset(usual_preset(words.get("algorithm")), task) == wanted
+
+
+@pytest.mark.parametrize("task", ["WalkerStand", "LQG", "FishSwim"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_the_same_by_all_ways(task, name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run_config(task, name, None, {}) == by_command([task, "--preset", name], monkeypatch) == preset(name, task)
+
+
+def test_a_part_of_which_some_is_given_has_the_rest_from_the_learner(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    written = RunConfig(
+        "WalkerStand",
+        diverged="slow-down",
+        policy=PolicyConfig(core=CTRNNConfig()),
+        rollout=RolloutConfig(environments=32),
+        algorithm="sac",
+        sac=SACConfig(costate_coef=0.1, replay=ReplayConfig(window=36)),
+    )
+    assert (written.rollout.rollout_length, written.rollout.noise_colour) == (91, 1.0)
+    options = {"diverged": "slow-down", "core": "ctrnn", "environments": 32, "costate_coef": 0.1, "replay.window": 36}
+    assert run_config("WalkerStand", None, "sac", options) == written
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    assert by_command(["WalkerStand", "--algorithm", "sac", *flags], monkeypatch) == written
+    assert RunConfig("WalkerStand", rollout=RolloutConfig(environments=8)).rollout == RolloutConfig(8, 1000, noise_colour=0.0)
+
+
+def test_another_learner_starts_from_what_it_needs():
+    assert with_overrides(RunConfig("LQG", seed=3), {"algorithm": "sac"}) == RunConfig("LQG", seed=3, algorithm="sac")
+    assert with_overrides(RunConfig("LQG", seed=3, algorithm="sac"), {"algorithm": "ppo"}) == RunConfig("LQG", seed=3)
+    assert dataclasses.replace(RunConfig("LQR"), task="LQG") == RunConfig("LQG")

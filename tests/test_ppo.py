@@ -352,8 +352,8 @@ def test_reported_gradient_norm_is_that_before_clipping():
 @pytest.mark.parametrize(
     ("rollout", "ppo", "message"),
     [
-        (RolloutConfig(environments=30), PPOConfig(), "30 streams .* 4 minibatches.* 1, 2, 3, 5, 6, 10, 15, 30; .* 28 or 32 environments"),
-        (RolloutConfig(), PPOConfig(bptt_length=300), "bptt_length 300 does not divide rollout_length 1000.* 250, 500, 1000"),
+        (RolloutConfig(30, 1000), PPOConfig(), "30 streams .* 4 minibatches.* 1, 2, 3, 5, 6, 10, 15, 30; .* 28 or 32 environments"),
+        (RolloutConfig(32, 1000), PPOConfig(bptt_length=300), "bptt_length 300 does not divide rollout_length 1000.* 250, 500, 1000"),
     ],
 )
 def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, message):

@@ -320,7 +320,7 @@ def test_log_probabilities_of_squashed_controls_are_those_of_float64_however_far
     assert (np.abs(by_log_std - (2.0 * np.tanh(x) * moved - 1.0)) <= 4 * error * (1.0 + np.abs(moved))).all()
 
 
-SAC = SACConfig(head_width=5, replay=ReplayConfig(capacity=100, window=T, burn_in=0, batch=S), costate_coef=0.3)
+SAC = SACConfig(head_width=5, critic="sighted", replay=ReplayConfig(capacity=100, window=T, burn_in=0, batch=S), costate_coef=0.3)
 
 
 @jax.jit

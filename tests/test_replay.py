@@ -140,8 +140,8 @@ def test_windows_that_cannot_work_are_refused(settings, message):
 
 def test_a_replay_smaller_than_a_window_is_refused():
     with pytest.raises(ConfigError, match=r"keeps 47 rows of each of 16 environments, but a window needs 48. Use a capacity of at least 768"):
-        ReplayConfig(capacity=767).rows(16)
-    assert ReplayConfig(capacity=768).rows(16) == 48
+        ReplayConfig(capacity=767, window=48).rows(16)
+    assert ReplayConfig(capacity=768, window=48).rows(16) == 48
     with pytest.raises(ConfigError, match="14 rows are to be kept in a ring of 13"):
         append(empty_replay(13, 3, OBSERVATIONS, ACTIONS), random_rows(np.random.default_rng(0), 14, 3, np.ones(3, bool))[0])
 

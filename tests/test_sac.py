@@ -25,7 +25,7 @@ from costate.sac_networks import RecurrentCritic, build_actor, read_window, sac_
 
 OBSERVED, CONTROLS, HIDDEN, ROWS, WINDOWS = 3, 2, 4, 6, 2
 CLIP = 10.0
-CONFIG = SACConfig(head_width=5, replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3)
+CONFIG = SACConfig(head_width=5, critic="sighted", replay=ReplayConfig(capacity=400, window=ROWS, burn_in=2, batch=WINDOWS), costate_coef=0.3)
 
 
 def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant") -> SACState:  # noqa: B008  (frozen)

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from costate._checks import require_countable, require_finite
 from costate._errors import ConfigError
+from costate._registry import nearest
+from costate._undecided import UNDECIDED
 from costate.cores import CORES
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
-from costate.first_release import changes
+from costate.first_release import changes, filled
 from costate.plain_data import CHOICES, decode, encode
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig, check_divisible, streams_per_minibatch
@@ -21,6 +23,13 @@ from costate.sac import SACConfig
 from costate.sac_learner import check_sac
 
 AlgorithmName = Literal["ppo", "sac"]
+# What a learner needs of a rollout, where it is not given. On-policy: the paper's. Off-policy: few environments, so that the
+# replay is filled no faster than it is learnt from, and 11 × 91 = 1001 rows, a whole episode with its last observation. Noise that
+# stays on one side for a while moves a body, where white noise makes it tremble; a replay does not mind how it was explored.
+OWN_ROLLOUT: dict[AlgorithmName, dict[str, Any]] = {
+    "ppo": {"environments": 32, "rollout_length": 1000, "noise_colour": 0.0},
+    "sac": {"environments": 16, "rollout_length": 91, "noise_colour": 1.0},
+}
 # What off-policy learning is given if nothing else is said: five to twenty minutes on two cores.
 OFF_POLICY_BUDGET = 1_000_000
 # Names of checkpoints have twelve digits.
@@ -31,7 +40,11 @@ MAY_CHANGE = ("steps", "checkpoint_every", "evaluate_every", "diverged")
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers."""
+    """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers.
+
+    What is not given is what `costate train` does where it is not told: ``RunConfig(task, algorithm="sac")`` equals
+    `costate train TASK --algorithm sac`.
+    """
 
     task: str
     seed: int = 0
@@ -54,6 +67,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
+        if self.algorithm not in OWN_ROLLOUT:
+            raise ConfigError(f"Unknown algorithm {self.algorithm!r}. {nearest(str(self.algorithm), tuple(OWN_ROLLOUT))}")
+        self._decide()
         require_finite(self)
         require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
         check_sensors(self.sensors, task.observation, task.episode_steps)
@@ -68,6 +84,18 @@ class RunConfig:
             raise ConfigError(
                 f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or 0 for no evaluation during training."
             )
+
+    def _decide(self) -> None:
+        """Fill in what is left to the learner and to the task.
+
+        The only place where a config changes itself. Neither the learner nor the task is known where a rollout or a
+        critic is described, and all that compares, stores or hashes a config has to see what it means.
+        """
+        own = {name: value for name, value in OWN_ROLLOUT[self.algorithm].items() if getattr(self.rollout, name) is UNDECIDED}
+        object.__setattr__(self, "rollout", dataclasses.replace(self.rollout, **own))
+        if self.algorithm == "sac" and self.sac.critic is UNDECIDED:
+            critic: Literal["sighted", "recurrent"] = "sighted" if TASKS[self.task].observes_state else "recurrent"
+            object.__setattr__(self, "sac", dataclasses.replace(self.sac, critic=critic))
 
     def _check_budget(self) -> None:
         if self.total_steps > MOST_STEPS:
@@ -211,17 +239,32 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> RunConfig:
-    """The inverse of :func:`to_json`; an unknown or ill-typed entry is an error that names it.
+    """Return the config that :func:`to_json` stored; an unknown or ill-typed entry is an error that names it.
 
-    A missing field was unknown to the version that wrote the config, and its default is what that version did.
+    A missing field was unknown to the version that wrote the config, and means what that version did. Settings of
+    the unused learner had no effect; they are dropped, because the defaults that they were may be others today.
     """
+    if isinstance(data, dict):
+        data = filled(data)
+        data.pop("sac" if data["algorithm"] == "ppo" else "ppo")
     config: RunConfig = decode(RunConfig, data, "config")
     return config
 
 
 def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
-    """``config`` with some fields changed, given as nested plain data; a core or readout of another name starts from its own defaults."""
-    return from_json(_merge(to_json(config), overrides))
+    """Return ``config`` with some fields changed, given as nested plain data.
+
+    A core or readout of another name starts from its own defaults, and so does another learner, with the rollout that
+    it needs.
+    """
+    base = to_json(config)
+    # If they are not overridden, they are not given.
+    base.pop(config.other_learner)
+    if overrides.get("algorithm", config.algorithm) != config.algorithm:
+        base.pop(config.algorithm)
+        base["rollout"] = {name: value for name, value in base["rollout"].items() if name not in OWN_ROLLOUT[config.algorithm]}
+    changed: RunConfig = decode(RunConfig, _merge(base, overrides), "config")
+    return changed
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def flops_per_update(config: RunConfig) -> float:
     outputs = readout_flops(config) + 2.0 * width * task.action_size
     heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
     learning = sac.replay.window - sac.replay.burn_in
-    judged = learning if sac.critic == "sighted" else sac.replay.window
+    judged = learning if sac.sighted else sac.replay.window
     reading = sac.replay.window * (encoder + actor.forward) + learning * (encoder + 2.0 * actor.forward)
     reading += 2.0 * judged * (encoder + critic.forward) + learning * (encoder + 2.0 * critic.forward)
     judging = learning * (3.0 * outputs + heads * (3.0 + 2.0 + 1.0))

@@ -21,7 +21,7 @@ from costate.run_directory import Run
 from costate.sac import SACConfig
 from costate.training import train as train_run
 
-PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every")
+PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "diverged")
 LEARNERS: dict[str, type] = {"ppo": PPOConfig, "sac": SACConfig}
 
 

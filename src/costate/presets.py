@@ -11,11 +11,9 @@ from costate.cores.costate_cell import CostateCellConfig
 from costate.cores.ctrnn import CTRNNConfig
 from costate.cores.gru import ResetAfterGRUConfig
 from costate.envs.sensors import SensorConfig
-from costate.envs.tasks import TASKS
 from costate.policy import PolicyConfig
 from costate.ppo_config import PPOConfig
 from costate.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
-from costate.replay import ReplayConfig
 from costate.rollout import RolloutConfig
 from costate.sac import SACConfig
 
@@ -36,22 +34,8 @@ def check_preset(name: str, task: str, algorithm: str) -> None:
         raise ConfigError(f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on {task}: {fitting}.")
 
 
-# Few environments, so that the replay is filled no faster than it is learnt from; and 11 × 91 = 1001 rows, a whole episode with its last observation.
-# Noise that stays on one side for a while moves a body, where white noise makes it tremble; a replay does not mind how its rows were explored.
-OFF_POLICY_ROLLOUT = RolloutConfig(environments=16, rollout_length=91, noise_colour=1.0)
-# Not the defaults of their fields, which say what a run did that was stored before there were such settings. Many short windows hold more different
-# states than a few long ones; and a body that learns to move leaves the range of the warm-up.
-OFF_POLICY_SAC = SACConfig(observation_statistics="running", replay=ReplayConfig(window=24, burn_in=4, batch=32))
-
-
-def _off_policy(task: str, policy: PolicyConfig, costate_coef: float = SACConfig.costate_coef) -> RunConfig:
-    """Soft actor-critic; with a critic that remembers where what it would see is not the state."""
-    sac = dataclasses.replace(OFF_POLICY_SAC, costate_coef=costate_coef, critic="sighted" if TASKS[task].observes_state else "recurrent")
-    return RunConfig(task, policy=policy, rollout=OFF_POLICY_ROLLOUT, algorithm="sac", sac=sac)
-
-
 # Twice the environments at as many updates, which costs nothing but the physics.
-MORE_DATA = dataclasses.replace(OFF_POLICY_ROLLOUT, environments=32)
+MORE_DATA = RolloutConfig(environments=32)
 # Four times the environments for an eighth of the time: minibatches a quarter as large as the paper's, four times as many of them for the same steps,
 # each as large a step as the policy bears; and no reward for noise.
 SHORT_SEGMENTS = RolloutConfig(environments=128, rollout_length=125)
@@ -108,7 +92,7 @@ def preset(name: str, task: str) -> RunConfig:
     """The paper's four variants, the choices in which the authors' released code departs from its text, the policy class of Definition 3.2 written
     out, the four variants off-policy, and what learns fastest on a small machine.
     """
-    plain = PPOConfig(costate_coef=0.0)
+    plain, plain_sac = PPOConfig(costate_coef=0.0), SACConfig(costate_coef=0.0)
     leaky = PolicyConfig(core=CTRNNConfig())
     match name:
         case "gru":
@@ -129,13 +113,13 @@ def preset(name: str, task: str) -> RunConfig:
         case "ncp":
             return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
         case "sac-gru":
-            return _off_policy(task, PolicyConfig(), costate_coef=0.0)
+            return RunConfig(task, algorithm="sac", sac=plain_sac)
         case "nc-sac-gru":
-            return _off_policy(task, PolicyConfig())
+            return RunConfig(task, algorithm="sac")
         case "sac-ctrnn":
-            return _off_policy(task, leaky, costate_coef=0.0)
+            return RunConfig(task, policy=leaky, algorithm="sac", sac=plain_sac)
         case "nc-sac-ctrnn":
-            return _off_policy(task, leaky)
+            return RunConfig(task, policy=leaky, algorithm="sac")
         case "fast":
             return _fast(task)
     raise ConfigError(f"Unknown preset {name!r}. {nearest(name, PRESETS)}")

@@ -154,11 +154,11 @@ class ReplayConfig:
 
     capacity: int = 200_000
     """Steps kept, over all environments."""
-    window: int = 48
-    """Rows of a window, burn-in included."""
-    burn_in: int = 8
+    window: int = 24
+    """Rows of a window, burn-in included. Many short windows hold more different states than a few long ones."""
+    burn_in: int = 4
     """Rows at the start of a window that only fill the memory and are in no loss."""
-    batch: int = 16
+    batch: int = 32
     """Windows of one update."""
     storage: Storage = "float32"
     """Type in which rows are kept; float16 halves the memory."""

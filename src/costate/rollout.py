@@ -11,6 +11,7 @@ import numpy as np
 from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Int, Key
+from costate._undecided import UNDECIDED
 from costate.cores import AbstractCore
 from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
 from costate.policy import RecurrentActorCritic, act, for_single_steps
@@ -19,11 +20,14 @@ from costate.running_stats import RunningStats, normalise
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """How experience is collected."""
+    """How experience is collected.
 
-    environments: int = 32
+    What is not given of the environments, the length and the colour is what the learner of the ``RunConfig`` needs.
+    """
+
+    environments: int = UNDECIDED
     """Environments that run side by side (the paper's rollout batch size)."""
-    rollout_length: int = 1000
+    rollout_length: int = UNDECIDED
     """Control steps of every environment in one iteration."""
     observation_clip: float | None = 10.0
     """Bound of a normalised observation; None for no bound, as in the authors' code."""
@@ -31,22 +35,20 @@ class RolloutConfig:
     """Whether action noise and sensor dropout have keys of their own; the authors' code feeds one key to both."""
     fault_warmup: float = 0.0
     """Share of training in which faults of single steps (dropouts, noise) set in: an observation meets them with a chance that grows from 0."""
-    noise_colour: float = 0.0
+    noise_colour: float = UNDECIDED
     """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink, which tries a direction for longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
-        if not 0.0 <= self.noise_colour <= 2.0:
+        if self.noise_colour is not UNDECIDED and not 0.0 <= self.noise_colour <= 2.0:
             raise ConfigError(
                 f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red noise). 1 is pink noise."
             )
         if not 0.0 <= self.fault_warmup <= 1.0:
             raise ConfigError(f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. 0 for faults from the start.")
-        if self.environments < 1 or self.rollout_length < 1:
-            raise ConfigError(
-                f"environments is {self.environments} and rollout_length is {self.rollout_length}, but both must be at least 1. "
-                "The paper uses 32 and 1000."
-            )
+        for name, paper in (("environments", 32), ("rollout_length", 1000)):
+            if (count := getattr(self, name)) is not UNDECIDED and count < 1:
+                raise ConfigError(f"{name} is {count}, but it must be at least 1. The paper uses {paper}.")
         if self.observation_clip is not None and self.observation_clip <= 0.0:
             raise ConfigError(f"observation_clip is {self.observation_clip}, but a bound must be positive. Use None for no bound.")
 
@@ -148,7 +150,7 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
     """
     keys = jax.random.split(key, config.rollout_length)
     noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-    noise = coloured(jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys), config.noise_colour)
+    noise = coloured(jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys), config.noise_colour or 0.0)
     # The number of a key that the split above does not give.
     chance = jax.random.uniform(jax.random.fold_in(key, config.rollout_length), noise.shape[:2]) if config.fault_warmup > 0.0 else None
     return Exploration(noise, jax.vmap(env.draw)(env_keys), chance)

@@ -23,6 +23,7 @@ import optax
 from costate._checks import require_finite
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key, PyTree
+from costate._undecided import UNDECIDED
 from costate.averages import Metrics, row_weights, weighted_sum
 from costate.cores import Memory
 from costate.cores.memoryless import MemorylessConfig
@@ -53,16 +54,17 @@ class SACConfig:
     """Weight c₃ of the co-state loss; 0 is plain SAC."""
     costate_memory: Literal["actor", "both"] = "actor"
     """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
-    critic: Literal["sighted", "recurrent"] = "sighted"
+    critic: Literal["sighted", "recurrent"] = UNDECIDED
     """What judges the actor while it learns: a critic that sees through the blackouts and so needs no memory, or one that reads and remembers what
-    the actor reads. The actor, and with it the trained policy, is the same."""
+    the actor reads. The actor, and with it the trained policy, is the same. What is not given is decided by the task: sighted where working sensors
+    show the whole state."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
     """Steps of random controls before learning starts."""
     explorers: int = 0
     """Environments that never stop doing random controls, so that the replay always has some of what the policy does not do."""
-    observation_statistics: Literal["running", "frozen"] = "frozen"
+    observation_statistics: Literal["running", "frozen"] = "running"
     """What observations are normalised by: the mean and deviation of all steps so far, or those of the warm-up alone. A body that learns to move
     leaves the range of a body that trembles, and what is clipped there cannot be learnt from."""
     head_width: int = 128
@@ -80,6 +82,11 @@ class SACConfig:
     target_entropy: float = -0.5
     """Entropy that the temperature steers to, for each component of the control."""
     replay: ReplayConfig = ReplayConfig()
+
+    @property
+    def sighted(self) -> bool:
+        """Whether the critic sees through the blackouts; without a task that decides otherwise it does."""
+        return self.critic != "recurrent"
 
     def __post_init__(self) -> None:
         require_finite(self)
@@ -127,7 +134,7 @@ def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, "
 
 def critics_parts(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
     """What a critic is made of: the parts of the actor, but no memory where it sees everything."""
-    return dataclasses.replace(policy, core=MemorylessConfig()) if config.critic == "sighted" else policy
+    return dataclasses.replace(policy, core=MemorylessConfig()) if config.sighted else policy
 
 
 def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:

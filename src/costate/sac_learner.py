@@ -66,7 +66,7 @@ def fresh_sac(
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
     remembered = networks.actor.core.state_size + networks.critic.core.state_size if config.replay.start == "stored" else 0
-    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered, config.critic == "sighted")
+    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered, config.sighted)
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 
 

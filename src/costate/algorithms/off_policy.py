@@ -68,7 +68,7 @@ class OffPolicy(AbstractAlgorithm):
     def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
         actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
-        clip, sighted = self.config.rollout.observation_clip, self.config.sac.critic == "sighted"
+        clip, sighted = self.config.rollout.observation_clip, self.config.sac.sighted
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
         state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted, faults, self.config.sac.explorers)
         return state, Experience((rows, episodes), rows.is_first)
@@ -86,14 +86,14 @@ class OffPolicy(AbstractAlgorithm):
         return SquashedController(actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip)
 
     def insight(self, state: SACTrainState) -> SquashedInsight:
-        return SquashedInsight(self.controller(state), state.learner.networks.critic, self.config.sac.critic == "sighted")
+        return SquashedInsight(self.controller(state), state.learner.networks.critic, self.config.sac.sighted)
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         networks, stats, clip = state.learner.networks, state.learner.observation_stats, self.config.rollout.observation_clip
         _, before = sequence.memory
         inputs = sac_inputs(stats, clip, sequence.observation, before, sequence.is_first)
         sighted = sac_inputs(stats, clip, sequence.complete, before, sequence.is_first)
-        memory = read_window(networks.critic, sighted if self.config.sac.critic == "sighted" else inputs, sequence.is_first, burn_in=0)
+        memory = read_window(networks.critic, sighted if self.config.sac.sighted else inputs, sequence.is_first, burn_in=0)
         control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
         _, slopes, _ = judge(networks.critic, memory.hiddens, control)
         return targets_from_slopes(networks.critic.core, memory, slopes)

@@ -20,6 +20,7 @@ from costate._errors import BundleError, ConfigError, MisuseError
 from costate.deploy import numpy_runtime
 from costate.deploy.network import AbstractNetwork, OffPolicyNetwork, OnPolicyNetwork
 from costate.deploy.numpy_runtime import NO_DIGEST, Description, Tensors
+from costate.first_release import FIRST_RELEASE, filled
 from costate.plain_data import decode
 from costate.policy import PolicyConfig, build_policy
 from costate.running_stats import RunningStats
@@ -93,7 +94,7 @@ def network_of(bundle: Bundle) -> AbstractNetwork:
     """The policy that a bundle holds."""
     description, sizes = bundle.description, bundle.sizes
     try:
-        config: PolicyConfig = decode(PolicyConfig, description["policy"], "policy")
+        config: PolicyConfig = decode(PolicyConfig, filled(description["policy"], FIRST_RELEASE["policy"]), "policy")
     except ConfigError as error:
         raise BundleError(f"{bundle.name} cannot be used with this version of costate: {error}") from error
     build = build_actor if description["algorithm"] == "sac" else build_policy

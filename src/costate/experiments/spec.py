@@ -7,15 +7,15 @@ import itertools
 import pathlib
 import tomllib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from costate._checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, printable, whole, why_no_folder_name
 from costate._errors import ConfigError
 from costate._other_names import instead_of
 from costate._registry import nearest
-from costate.config import RunConfig, config_hash, to_json, with_overrides
+from costate.config import AlgorithmName, RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.presets import PRESETS, preset
+from costate.presets import PRESETS, check_preset, preset, usual_preset
 from costate.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
@@ -327,7 +327,7 @@ def _plan(
         variant = printable(f"{name} {_cell_label(cell)}".strip())
         try:
             # All at once: what contradicts the preset may be made right by what comes after it.
-            config = with_overrides(preset(settings.get("preset", "nc-gru"), task), functools.reduce(_merged, (common, overrides, cell)))
+            config = _config(settings.get("preset"), task, functools.reduce(_merged, (common, overrides, cell)))
             runs += [PlannedRun(variant, dataclasses.replace(config, seed=seed)) for seed in seeds]
         except ConfigError as error:
             refused.setdefault(str(error), []).append(task)
@@ -336,6 +336,15 @@ def _plan(
         problems.add(message if set(where) == set(tasks) else f"on {', '.join(dict.fromkeys(where))}: {message}")
     _check_distinct(runs, problems)
     return tuple(runs)
+
+
+def _config(preset_name: str | None, task: str, overrides: dict[str, Any]) -> RunConfig:
+    """Return a preset with what differs; without a preset that of the algorithm, as on the command line."""
+    algorithm = overrides.get("algorithm")
+    name = preset_name or usual_preset(algorithm)
+    if preset_name is not None and algorithm in get_args(AlgorithmName):
+        check_preset(name, task, str(algorithm))
+    return with_overrides(preset(name, task), overrides)
 
 
 def _steps_fit(steps: Any, problems: _Problems) -> bool:
