@@ -52,8 +52,9 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     assert lines[0] == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
     assert lines[1].startswith("compiled in ")
     assert lines[2].split() == ["steps", "return", "co-state", "KL", "expl.var", "steps/s", "left"]
-    assert len({len(line) for line in lines[2:-1]}) == 1, "the table is aligned"
-    assert lines[-2].split()[0] == "40,000"
+    assert len({len(line) for line in lines[2:-2]}) == 1, "the table is aligned"
+    assert lines[-3].split()[0] == "40,000"
+    assert lines[-2].startswith("return in training, with exploration noise: ")
     assert lines[-1].startswith(f"done: {path}")
 
 
