@@ -276,6 +276,7 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
         (["tran"], "Unknown command 'tran'. Did you mean train"),
+        (["train", "LQR", "--core", "frame-stack", "--core.frames", "1000000000"], "frames is 1000000000, but at most 10,000 are possible."),
         (["video"], "No run was given. Give the folder of a run"),
         (["view"], "0 runs were given, but one or two can be viewed."),
         (["train", "LQR", "--seed", "99999999999999999999"], "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295."),

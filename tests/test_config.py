@@ -153,6 +153,7 @@ def test_differing_fields_names_them_with_both_values():
         ({"seed": 99_999_999_999_999_999_999}, "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295"),
         ({"steps": 10**20}, "steps is 100000000000000000000, but a run has at most 999,999,999,999 environment steps"),
         ({"checkpoint_every": 10**20}, "checkpoint_every is 100000000000000000000, but no setting is larger than 2,147,483,647"),
+        ({"sensors": SensorConfig(noise=1e39)}, r"noise is 1e\+39, but no setting is larger than 3e\+38"),
         ({"ppo": PPOConfig(epochs=10**20)}, "epochs is 100000000000000000000, but no setting is larger"),
         ({"rollout": RolloutConfig(environments=10**20)}, "environments is 100000000000000000000, but no setting is larger"),
         # Without counting to the number of streams in search of its divisors.

@@ -452,3 +452,16 @@ def test_a_clock_that_jumps_does_no_harm(quick_config: RunConfig, tmp_path: path
     assert numbers(run) == numbers(train(quick_config, tmp_path / "undisturbed").run)
     elapsed = [row["time/elapsed"] for row in run.read_metrics()]
     assert elapsed == sorted(elapsed)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [(5, "The name of a core is 5"), (["gru"], r"The name of a core is \['gru'\]"), ("gur", "Did you mean gru")]
+)
+def test_a_config_with_a_name_that_cannot_be_is_named_with_its_file(name: object, message: str, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    document = json.loads(path.read_text())
+    document["config"]["policy"]["core"]["name"] = name
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=rf"run/config\.json: .*{message}"):
+        open_run(tmp_path / "run")

@@ -9,6 +9,8 @@ from costate._errors import ConfigError
 
 # More than any setting needs; what counts beyond it overflows in 32 bits, or takes all memory.
 LARGEST_COUNT = 2**31 - 1
+# What is computed with has 32 bits, in which more than this is infinite.
+LARGEST_NUMBER = 3e38
 # Of whatever is played or trained in a row; a thousand times what anybody asks for.
 MOST_EPISODES = 1_000_000
 MOST_SEEDS = 10_000
@@ -23,6 +25,8 @@ def require_finite(config: Any) -> None:
     for name, value in _numbers(config):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} is {value}, but it must be a finite number.")
+        if isinstance(value, float) and abs(value) > LARGEST_NUMBER:
+            raise ConfigError(f"{name} is {value}, but no setting is larger than {LARGEST_NUMBER:g}. Give a smaller number.")
 
 
 def require_countable(config: Any, but: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from costate._distrust import read_bounded, read_json
-from costate._errors import CheckpointError, RunDirectoryError
+from costate._errors import CheckpointError, ConfigError, RunDirectoryError
 from costate._files import (
     OLD,
     PARTIAL,
@@ -240,6 +240,8 @@ def open_run(path: pathlib.Path) -> Run:
     try:
         history = from_plain(document["history"], str(file)) if "history" in document else ()
         return Run(path, from_json(document["config"]), history, str(document.get("first_hash", "")))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     except RecursionError as error:
         raise RunDirectoryError(f"{file} was altered: it is nested more deeply than any config. {MEND}") from error
 

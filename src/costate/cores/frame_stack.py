@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from costate._checks import require_at_most
 from costate._errors import ConfigError
 from costate._types import Array, Bool, Float, Key
 from costate.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, remember
@@ -59,6 +60,10 @@ class FrameStack(AbstractFastCore):
         return jnp.concatenate(windows, axis=-1)
 
 
+# More than the steps of an episode; each has a matrix of its own.
+MOST_FRAMES = 10_000
+
+
 @CORES.register("frame-stack")
 @dataclasses.dataclass(frozen=True)
 class FrameStackConfig(CoreConfig):
@@ -74,6 +79,7 @@ class FrameStackConfig(CoreConfig):
     def __post_init__(self) -> None:
         if self.frames < 1:
             raise ConfigError(f"frames is {self.frames}, but at least the present observation must be read. The default is 8.")
+        require_at_most("frames", self.frames, MOST_FRAMES)
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> FrameStack:
         keys = jax.random.split(key, self.frames)
