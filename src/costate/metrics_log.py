@@ -20,6 +20,11 @@ from costate.run_directory import LARGEST_LOG, Run
 Row = dict[str, float | int]
 
 
+def known(row: Row) -> Row:
+    """Leave out the numbers that do not exist (the return when no episode ended), since JSON has no NaN."""
+    return {name: value for name, value in row.items() if math.isfinite(value)}
+
+
 class AbstractLog(abc.ABC):
     """Receives one row for every iteration of a run."""
 
@@ -54,11 +59,11 @@ class MetricsLog(AbstractLog):
             self._events.write_event(Event(wall_time=time.time(), step=env_steps + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, row: Row) -> None:
-        """One iteration. Numbers that do not exist (the return when no episode ended) are left out, since JSON has no NaN."""
-        known = {name: value for name, value in row.items() if math.isfinite(value)}
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in known.items() if "/" in name])
+        """One iteration, with the numbers that exist."""
+        numbers = known(row)
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in numbers.items() if "/" in name])
         with explained_errors(self._path):
-            self._file.write(f"{json.dumps(known)}\n".encode())
+            self._file.write(f"{json.dumps(numbers)}\n".encode())
             self._file.flush()
             self._events.write_event(Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary))
             self._events.flush()

@@ -1,23 +1,31 @@
-"""Is a run what its folder says? Its first iterations once more, from its config and its seed alone, compared number by number with its log."""
+"""Is a run what its folder says? Iterations done again from its config and its seed alone, compared with its log and with all that was saved."""
 
-import contextlib
 import dataclasses
 import math
 import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from costate._errors import ConfigError, RunDirectoryError
+import jax
+import numpy as np
+
+from costate._errors import CheckpointError, ConfigError, RunDirectoryError
 from costate._progress import Tell, nobody
-from costate.checkpoint import readable_records
-from costate.console import AbstractReporter, Progression
+from costate.algorithms import algorithm_for
+from costate.checkpoint import Checkpoint, folders, load, readable_records, steps_of, to_tensors
+from costate.config import from_json
 from costate.machine import describe_machine, machine_changes
+from costate.metrics_log import known
+from costate.programs import state_template
+from costate.recomputation import Moment, recompute
 from costate.run_directory import Run
-from costate.training import train_together
 
 # Clocks are the only numbers that differ between two runs of the same thing.
 CLOCKS = ("time/", "training/sps")
+# Episodes that are played beside training and do not affect it.
+BESIDE = "eval/"
+# Arrays that are named where they differ.
+SHOWN = 3
 
 
 class Difference(NamedTuple):
@@ -29,21 +37,51 @@ class Difference(NamedTuple):
     again: float
 
 
+class Saved(NamedTuple):
+    """What a run saved at some point."""
+
+    env_steps: int
+    kind: str
+    """Checkpoint, milestone or best policy."""
+
+
+class Altered(NamedTuple):
+    """What was saved and is not what comes of training."""
+
+    saved: Saved
+    what: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What came of doing it again."""
+    """What came of doing iterations of a run again."""
 
     iterations: int
+    """That were done again, counted from the first."""
     numbers: int
-    """That were compared."""
+    """Of the log that were compared."""
     differences: tuple[Difference, ...]
     machine: tuple[str, ...]
     """In what this machine differs from the one that made the run, as sentences."""
+    logged: int = 0
+    """Iterations in the log."""
+    arrays: int = 0
+    """That were compared in what was saved."""
+    saved: tuple[Saved, ...] = ()
+    """What of the saved was compared."""
+    altered: tuple[Altered, ...] = ()
+    """What of that is another."""
+    unseen: tuple[Saved, ...] = ()
+    """What was saved and not compared."""
+    beside: int = 0
+    """Numbers of evaluations during training in the log, which are not done again."""
+    stopped: str = ""
+    """Why no more can be done again; empty if all that was asked for was."""
 
     @property
     def same(self) -> bool:
-        """Whether every number is the same, bit for bit."""
-        return not self.differences
+        """Whether everything that was compared is the same, bit for bit."""
+        return not self.differences and not self.altered
 
     @property
     def largest(self) -> float:
@@ -52,73 +90,124 @@ class Verification:
         return max((size if math.isfinite(size) else math.inf for size in sizes), default=0.0)
 
 
-def verify(run: Run, iterations: int = 2, tell: Tell = nobody) -> Verification:
-    """Train the first ``iterations`` of a run again, elsewhere, together with the seeds that it was trained with."""
-    if iterations < 1:
+def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verification:
+    """Train the first ``iterations`` of a run again, all in its log if that is None; nothing is written."""
+    if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, but at least 1 must be done again to compare anything.")
-    logged = run.read_metrics()[:iterations]
-    if not logged:
+    rows = _rows_by_iteration(run)
+    asked = max(rows) if iterations is None else min(iterations, max(rows))
+    reach, reason = possible(run)
+    if reach == 0:
+        raise ConfigError(f"Nothing of {run.path} can be verified: {reason}.")
+    count = asked if reach is None else min(asked, reach)
+    saved, per_iteration = _all_saved(run), run.config.rollout.steps_per_iteration
+    wanted = {step // per_iteration for step, _ in saved if step % per_iteration == 0 and step <= count * per_iteration}
+    tell(None, "compiling")
+    logged, again, arrays, looked_at, altered = [], [], 0, [], []
+    for moment in recompute(run, count, wanted):
+        if moment.row is not None:
+            tell(moment.iteration / count, f"iteration {moment.iteration} of {count}")
+            logged.append(rows.get(moment.iteration, {}))
+            again.append(known(moment.row))
+        for which, folder in saved.items():
+            if moment.state is None or which.env_steps != moment.iteration * per_iteration or not folder.is_dir():
+                continue
+            compared, faults = _compare_saved(run, which, folder, moment)
+            if compared is None:
+                continue
+            looked_at.append(which)
+            arrays += compared
+            altered += [Altered(which, fault) for fault in faults]
+    numbers, differences = compare(logged, again)
+    return Verification(
+        iterations=count,
+        numbers=numbers,
+        differences=differences,
+        machine=machine_changes(run.read_machine(), describe_machine()),
+        logged=max(rows),
+        arrays=arrays,
+        saved=tuple(looked_at),
+        altered=tuple(altered),
+        unseen=tuple(which for which in saved if which not in looked_at),
+        beside=sum(name.startswith(BESIDE) for row in logged for name in row),
+        stopped=reason if count < asked else "",
+    )
+
+
+def _rows_by_iteration(run: Run) -> dict[int, dict[str, Any]]:
+    """The rows of the log by their iterations; one that is missing is found by comparing."""
+    rows: dict[int, dict[str, Any]] = {}
+    for number, row in enumerate(run.read_metrics(), 1):
+        iteration = row.get("iteration") if isinstance(row, dict) else None
+        if type(iteration) is not int or iteration < 1 or iteration in rows:
+            raise RunDirectoryError(
+                f"Row {number} of {run.metrics} is that of iteration {iteration}, but rows have the iterations 1, 2, 3, … once each. "
+                "The file was altered or damaged; put back the one that `costate train` wrote."
+            )
+        rows[iteration] = row
+    if not rows:
         raise RunDirectoryError(f"{run.path} has logged no iteration yet, so that there is nothing to compare with.")
-    _check_pace(run, len(logged))
-    noted = run.read_machine()
-    devices = noted.get("learner_devices")
-    seeds = run.seeds_together
-    with tempfile.TemporaryDirectory(prefix="costate-verify-") as folder:
-        outs = [pathlib.Path(folder) / f"seed-{seed}" for seed in seeds]
-        configs = [dataclasses.replace(run.config, seed=seed) for seed in seeds]
-        counter = _Counter(len(logged), tell)
-        with contextlib.suppress(_Enough):
-            train_together(configs, outs, devices=devices if isinstance(devices, int) else None, reporter=counter)
-        again = Run(outs[seeds.index(run.config.seed)], run.config).read_metrics()[: len(logged)]
-    if len(again) < len(logged):
-        # Somebody asked for a stop meanwhile.
-        raise KeyboardInterrupt
-    return Verification(len(logged), *compare(logged, again), machine_changes(noted, describe_machine()))
+    return rows
 
 
-def _check_pace(run: Run, iterations: int) -> None:
-    """Raise if the learning rate was halved in these iterations: the log is then of the slower attempt only, and what came before it is gone."""
+def possible(run: Run) -> tuple[int | None, str]:
+    """How many iterations can be done again by the history of a run, and why no more; None if all can be."""
+    for stretch in run.stretches:
+        if stretch.elsewhere:
+            where = "; ".join(stretch.elsewhere)
+            return stretch.from_iteration, f"after iteration {stretch.from_iteration} it was continued elsewhere ({where}), with other last bits"
+    noted = max(stretch.slowdowns for stretch in run.stretches)
     records = [*readable_records(run.milestones), *readable_records(run.checkpoints)]
-    times = max((record.slowdowns for record in records), default=0)
-    # Whatever was saved before the first time was computed from the config alone, and so was all that led to it.
-    undisturbed = max((record.iteration for record in records if record.slowdowns == 0), default=0)
-    if times == 0 or iterations <= undisturbed:
-        return
-    halved = "once" if times == 1 else f"{times} times"
-    possible = (
-        f"Only the first {undisturbed} are known to be from before: use --iterations {undisturbed} or less."
-        if undisturbed
-        else "No iteration is known to be from before, so nothing of this run can be verified."
-    )
-    raise ConfigError(
-        f"{run.path} diverged and slowed down by itself (--diverged slow-down): its learning rate was halved {halved}, and some of the first "
-        f"{iterations} iterations in its log may be of that slower attempt. Doing them again at the rate of the config would give other "
-        f"numbers, although nothing is wrong with the run. {possible}"
-    )
+    if max((record.slowdowns for record in records), default=0) > noted:
+        # Whatever was saved before the first time was computed from the config alone, and so was all that led to it.
+        before = max((record.iteration for record in records if record.slowdowns == 0), default=0)
+        return before, f"it diverged and slowed down by itself after iteration {before} or later, and nothing was noted of when"
+    return None, ""
 
 
-class _Enough(Exception):  # noqa: N818  (nothing went wrong)
-    """As many iterations as were wanted."""
+def _all_saved(run: Run) -> dict[Saved, pathlib.Path]:
+    """The folders of everything that a run saved, oldest first."""
+    places = (("milestone", run.milestones), ("checkpoint", run.checkpoints), ("best policy", run.best))
+    found = {Saved(steps_of(folder), kind): folder for kind, place in places for folder in folders(place)}
+    return dict(sorted(found.items()))
 
 
-class _Counter(AbstractReporter):
-    """Ends training after so many iterations."""
+def _compare_saved(run: Run, which: Saved, folder: pathlib.Path, moment: Moment) -> tuple[int | None, list[str]]:
+    """How many arrays were compared, and what is not as it should be; None if the folder is of a part of the run that was trained again since."""
+    algorithm = algorithm_for(run.config)
+    template, ring = algorithm.detach_replay(state_template(run.config))
+    mine, remembered = algorithm.detach_replay(moment.state)
+    try:
+        if which.kind == "checkpoint":
+            record, state, stored = load(folder, run.config, template, ring)
+            left = to_tensors(state) | _named("replay", stored)
+            right = to_tensors(mine) | _named("replay", remembered)
+        else:
+            record, shown, _ = load(folder, run.config, jax.eval_shape(algorithm.insight, template))
+            left, right = to_tensors(shown), to_tensors(algorithm.insight(mine))
+    except (CheckpointError, ConfigError) as error:
+        return 0, [str(error)]
+    if which.kind == "best policy" and from_json(record.config).total_steps != moment.steps_asked:
+        return None, []
+    return len(left), [*_differing_counts(record, moment), *_differing_arrays(left, right)]
 
-    def __init__(self, wanted: int, tell: Tell) -> None:
-        self._wanted, self._tell = wanted, tell
-        tell(None, "compiling")
 
-    def say(self, text: str) -> None:
-        """Nobody is told of a run that is thrown away."""
+def _named(prefix: str, tree: Any) -> dict[str, np.ndarray]:
+    return {} if tree is None else {f"{prefix}.{name}": tensor for name, tensor in to_tensors(tree).items()}
 
-    def progress(self, progression: Progression) -> None:
-        done = int(progression.row["iteration"])
-        self._tell(done / self._wanted, f"iteration {done} of {self._wanted}")
-        if done >= self._wanted:
-            raise _Enough
 
-    def close(self) -> None:
-        """Nothing is open."""
+def _differing_counts(record: Checkpoint, moment: Moment) -> list[str]:
+    found = [] if record.iteration == moment.iteration else [f"its iteration is {record.iteration}, and {moment.iteration} when trained again"]
+    return found if record.restarts == moment.restarts else [*found, "its counts of episodes that were started differ when trained again"]
+
+
+def _differing_arrays(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> list[str]:
+    """A sentence about arrays that differ in any bit, if there are any."""
+    different = [name for name in left if left[name].tobytes() != right[name].tobytes()]
+    if not different:
+        return []
+    named = f"{', '.join(different[:SHOWN])}{', …' if len(different) > SHOWN else ''}"
+    return [f"{len(different)} of {len(left)} arrays differ when trained again: {named}"]
 
 
 def compare(logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> tuple[int, tuple[Difference, ...]]:
@@ -126,11 +215,11 @@ def compare(logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -
     numbers, differences = 0, []
     for row, other in zip(logged, again, strict=True):
         for name in sorted(row.keys() | other.keys()):
-            if name.startswith(CLOCKS):
+            if name.startswith((*CLOCKS, BESIDE)):
                 continue
             numbers += 1
             left, right = (float(each.get(name, math.nan)) for each in (row, other))
             both_missing = math.isnan(left) and math.isnan(right) and name in row and name in other
             if left != right and not both_missing:
-                differences.append(Difference(int(row["iteration"]), name, left, right))
+                differences.append(Difference(int(other["iteration"]), name, left, right))
     return numbers, tuple(differences)

@@ -1,8 +1,8 @@
-"""``costate verify``: do the first iterations of a run again, and compare."""
+"""``costate verify``: train iterations of a run again, and compare."""
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -11,17 +11,25 @@ from costate.countdown import countdown
 from costate.documents import document_on_stdout
 from costate.run_directory import open_run
 
-SHOWN = 5
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from costate.verification import Saved, Verification
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyArguments:
-    """Train the first iterations of a run again from its config and seed, and compare every number with its log. Exit code 1 if any differs."""
+    """Train iterations of a run again from its config and seed, and compare them with its log and with the weights that it saved.
+
+    What was compared is said exactly. Exit code 1 if any bit of it differs.
+    """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Run directory."""
     iterations: int = 2
-    """How many to do again."""
+    """How many to train again, from the first."""
+    all: bool = False
+    """Train all that is in the log again, which takes as long as the run did."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -30,21 +38,32 @@ ARGUMENTS = VerifyArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Do the first iterations of a run again, and compare every number."""
+    """Train iterations of a run again, and compare them with what is in its folder."""
     from costate.verification import verify
+    from costate.verified_words import sentences
 
     parsed = read_arguments("verify", VerifyArguments, arguments)
     trained = open_run(parsed.run)
     with document_on_stdout(parsed.json) as give:
         with countdown() as tell:
-            result = verify(trained, parsed.iterations, tell)
-        for change in result.machine:
-            print(f"this machine is another: {change}")
-        for difference in result.differences[:SHOWN]:
-            print(f"iteration {difference.iteration}, {difference.metric}: {difference.logged!r} in the log, {difference.again!r} now")
-        if result.same:
-            print(f"the same, bit for bit: {result.numbers} numbers of {result.iterations} iterations")
-        else:
-            print(f"not the same: {len(result.differences)} of {result.numbers} numbers differ, by a relative {result.largest:.2g} at most")
-        give(dataclasses.asdict(result) | {"differences": [d._asdict() for d in result.differences], "same": result.same, "largest": result.largest})
+            result = verify(trained, None if parsed.all else parsed.iterations, tell)
+        for sentence in sentences(result):
+            print(sentence)
+        give(_document(result))
     return 0 if result.same else 1
+
+
+def _document(result: "Verification") -> dict[str, Any]:
+    """The result for scripts."""
+
+    def places(saved: "Sequence[Saved]") -> list[dict[str, Any]]:
+        return [each._asdict() for each in saved]
+
+    return dataclasses.asdict(result) | {
+        "differences": [each._asdict() for each in result.differences],
+        "saved": places(result.saved),
+        "unseen": places(result.unseen),
+        "altered": [each.saved._asdict() | {"what": each.what} for each in result.altered],
+        "same": result.same,
+        "largest": result.largest,
+    }
