@@ -28,7 +28,9 @@ TYPE_NOISE = ("{None}", "[[", "...", "(default: '')", "(default: )", "(default: 
 
 def shown(*arguments: str) -> str:
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), pytest.raises(SystemExit, match="0"):
+    # Whoever runs the tests may have told them another width.
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), pytest.raises(SystemExit, match="0"):
+        patch.setenv("COLUMNS", str(WIDTH))
         main(list(arguments))
     return out.getvalue()
 
