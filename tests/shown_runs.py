@@ -20,7 +20,8 @@ def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0,
     algorithm = algorithm_for(config)
     for number, step in enumerate(steps):
         state = shaken(state_template(config), seed=100 * config.seed + number)
-        checkpoint = Checkpoint(number, step, to_json(config), (1,) * config.rollout.environments)
+        # Before its first iteration no environment has started an episode anew.
+        checkpoint = Checkpoint(number, step, to_json(config), (min(number, 1),) * config.rollout.environments)
         save_milestone(run.milestones, checkpoint, algorithm.insight(state))
         if number >= len(steps) - 2:
             save(run.checkpoints, checkpoint, *algorithm.detach_replay(state))

@@ -421,7 +421,7 @@ def test_the_picture_and_the_words_say_the_same_of_the_sensors_in_every_frame(ru
 def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path: pathlib.Path) -> None:
     run = made_run(tmp_path / "run", SMALL)
     performance = open_performance([run], ViewConfig(step=0), pytest.fail)
-    page = Page(performance, "127.0.0.1", 0, step=0)
+    page = Page(performance, "127.0.0.1", 0, newest=False)
     try:
         _take_newest(page)
         assert performance.players[0].env_steps == 0
@@ -482,7 +482,7 @@ def test_a_robot_of_ones_own_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -
     robot.close()
 
 
-def test_gymnasiums_mujoco_robots_can_be_looked_at_and_others_cannot() -> None:
+def test_gymnasiums_mujoco_robots_can_be_looked_at() -> None:
     robot = TASKS["gym:InvertedPendulum-v5"].visible()
     robot.start(3)
     other = gymnasium.make("InvertedPendulum-v5")
@@ -493,8 +493,6 @@ def test_gymnasiums_mujoco_robots_can_be_looked_at_and_others_cannot() -> None:
         np.testing.assert_allclose(robot.observe(), observation, atol=1e-6)
     assert Scene(robot.model).shapes(robot.model, robot.data)
     robot.close()
-    with pytest.raises(ConfigError, match=r"gym:Pendulum-v1 cannot be drawn: it has no MuJoCo model"):
-        TASKS["gym:Pendulum-v1"].visible()
 
 
 def test_what_is_missing_is_said_with_what_brings_it() -> None:

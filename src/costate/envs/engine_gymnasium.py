@@ -1,5 +1,6 @@
 """The Gymnasium engine: any vector environment with continuous actions, brought to the environment contract whatever its way of starting anew."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +12,8 @@ from costate._checks import WIDEST_BOUND
 from costate._errors import ConfigError
 from costate._registry import nearest
 from costate._types import Bool, Float
-from costate.envs.base import AbstractActuators, Layout
+from costate.envs.base import Layout
 from costate.envs.host import AbstractSimulator, HostEnv, HostRows
-from costate.envs.stage import Outcome
-from costate.envs.visible import AbstractVisibleRobot
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
 Space = gymnasium.Space[Any]
@@ -49,6 +48,29 @@ def known_id(identifier: str) -> MakeOne:
     return lambda: gymnasium.make(identifier) if limited else gymnasium.make(identifier, max_episode_steps=TIME_LIMIT)
 
 
+def pictured_id(identifier: str) -> MakeOne:
+    """What makes an environment with a known id whose ``render()`` gives pictures, if it has any to give."""
+
+    def make() -> gymnasium.Env[Any, Any]:
+        try:
+            return gymnasium.make(identifier, render_mode="rgb_array")
+        except TypeError:
+            # It takes no render mode.
+            return gymnasium.make(identifier)
+
+    return make
+
+
+def pictured(make: Callable[..., gymnasium.Env[Any, Any]]) -> MakeOne:
+    """The same environment with a ``render()`` that gives pictures, where ``make`` takes a render mode; else as it makes it."""
+    try:
+        takes_mode = "render_mode" in inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        # Something compiled, which does not say what it takes.
+        takes_mode = False
+    return (lambda: make(render_mode="rgb_array")) if takes_mode else make
+
+
 def limited(make: MakeOne, episode_steps: int | None) -> MakeOne:
     """The same environment with a time limit, where one is given."""
     return make if episode_steps is None else lambda: gymnasium.wrappers.TimeLimit(make(), episode_steps)
@@ -56,7 +78,7 @@ def limited(make: MakeOne, episode_steps: int | None) -> MakeOne:
 
 def describe(name: str, make: MakeOne) -> Described:
     """Makes one environment and reads its spaces; raises if it cannot be trained on."""
-    env = _made(name, make)
+    env = made(name, make)
     try:
         low, _ = action_bounds(name, env.action_space)
         steps = _time_limit(env)
@@ -69,7 +91,7 @@ def describe(name: str, make: MakeOne) -> Described:
 
 def describe_vector(name: str, make: MakeVector, episode_steps: int) -> Described:
     """The same for a vector environment, of which one with a single environment is made."""
-    env = _made(name, lambda: make(1))
+    env = made(name, lambda: make(1))
     try:
         low, _ = action_bounds(name, env.single_action_space)
         return Described(observation_layout(name, env.single_observation_space), low.shape[0], UNKNOWN_TIMESTEP, episode_steps)
@@ -77,7 +99,7 @@ def describe_vector(name: str, make: MakeVector, episode_steps: int) -> Describe
         env.close()
 
 
-def _made(name: str, make: Callable[[], Any]) -> Any:
+def made(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:
@@ -187,7 +209,7 @@ def step_same_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, end
     rows = flat_observation(observation, space)
     for i in np.flatnonzero((terminated | truncated) & ~ended):
         last = beside["final_obs"][i]
-        rows[i] = flat_observation(_batch_of_one(last), space)[0]
+        rows[i] = flat_observation(batch_of_one(last), space)[0]
     if ended.any():
         rows[ended] = restarted(env, space, ended)[ended]
     return Stepped(rows, reward, terminated, truncated)
@@ -217,9 +239,9 @@ def restarted(env: VectorEnv[Any, Any, Any], space: Space, mask: Bool[np.ndarray
     return flat_observation(observation, space)
 
 
-def _batch_of_one(observation: Any) -> Any:
+def batch_of_one(observation: Any) -> Any:
     if isinstance(observation, dict):
-        return {key: _batch_of_one(part) for key, part in observation.items()}
+        return {key: batch_of_one(part) for key, part in observation.items()}
     return np.asarray(observation)[None]
 
 
@@ -320,56 +342,5 @@ def host_env(name: str, vector: VectorEnv[Any, Any, Any], batch_size: int, seeds
 
 def side_by_side(name: str, make: MakeOne, count: int) -> VectorEnv[Any, Any, Any]:
     """So many environments in this process."""
-    vector: VectorEnv[Any, Any, Any] = _made(name, lambda: SyncVectorEnv([make] * count, copy=False))
+    vector: VectorEnv[Any, Any, Any] = made(name, lambda: SyncVectorEnv([make] * count, copy=False))
     return vector
-
-
-class Actuators(AbstractActuators):
-    """Of one environment."""
-
-    batch_size = 1
-
-    def __init__(self, name: str, space: Space) -> None:
-        self.action_low, self.action_high = action_bounds(name, space)
-        self.action_size = self.action_low.size
-
-
-class GymnasiumRobot(AbstractVisibleRobot):
-    """One environment that MuJoCo simulates, to be looked at."""
-
-    def __init__(self, name: str, vector: VectorEnv[Any, Any, Any]) -> None:
-        inside: Any = getattr(vector, "envs", [None])[0]
-        self._vector, self._env = vector, inside
-        if type(getattr(getattr(inside, "unwrapped", None), "model", None)).__name__ != "MjModel":
-            vector.close()
-            raise ConfigError(
-                f"{name} cannot be drawn: it has no MuJoCo model as `env.unwrapped.model`. `costate evaluate` and `costate report` show what a "
-                f"policy does in it."
-            )
-        self.actuators = Actuators(name, inside.action_space)
-        self._observation: Any = None
-
-    @property
-    def model(self) -> Any:
-        return self._env.unwrapped.model
-
-    @property
-    def data(self) -> Any:
-        return self._env.unwrapped.data
-
-    def start(self, seed: int) -> None:
-        self._observation, _ = self._env.reset(seed=seed)
-
-    def observe(self) -> Float[np.ndarray, " O"]:
-        rows: Float[np.ndarray, "1 O"] = flat_observation(_batch_of_one(self._observation), self._env.observation_space)
-        observation: Float[np.ndarray, " O"] = rows[0].astype(np.float64)
-        return observation
-
-    def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
-        space = self._env.action_space
-        action = np.clip(control, self.actuators.action_low, self.actuators.action_high).reshape(space.shape).astype(space.dtype)
-        self._observation, reward, terminated, _, _ = self._env.step(action)
-        return Outcome(float(reward), bool(terminated))
-
-    def close(self) -> None:
-        self._vector.close()

@@ -15,7 +15,7 @@ from costate._registry import Registry, nearest
 from costate._types import Bool, Float
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
-from costate.envs.visible import AbstractVisibleRobot
+from costate.envs.visible import AbstractRobot
 
 PAPER_STEPS = 60_000_000
 
@@ -87,11 +87,11 @@ class Task(abc.ABC):
             f"dm_control, through MuJoCo, and for those written in JAX."
         )
 
-    def visible(self) -> AbstractVisibleRobot:
+    def visible(self) -> AbstractRobot:
         """One robot that can be drawn."""
         raise ConfigError(
             f"{self.name} cannot be drawn: the engine {self.engine} has no MuJoCo model of it. Tasks of dm_control, robots of your own in MuJoCo "
-            f"and Gymnasium's MuJoCo environments can be; of any other task, `costate evaluate` and `costate report` show what a policy does."
+            f"and Gymnasium's environments can be; of any other task, `costate evaluate` and `costate report` show what a policy does."
         )
 
     def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:

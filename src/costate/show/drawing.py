@@ -6,6 +6,7 @@ import numpy as np
 import viser
 
 from costate._types import Float
+from costate.envs.visible import AbstractVisibleRobot
 from costate.show.performance import heaviest_body
 from costate.show.player import Player
 from costate.show.scene import GEOM, HORIZON, Scene, Shape, mesh_of, quaternion
@@ -19,9 +20,9 @@ DIM = 0.8
 class Drawing:
     """One robot, under a frame of its own that can be moved to keep the robot in the middle."""
 
-    def __init__(self, server: viser.ViserServer, name: str, player: Player, across: float) -> None:
-        self._server, self._name, self._player, self._across = server, name, player, across
-        self._scene = Scene(player.robot.model)
+    def __init__(self, server: viser.ViserServer, name: str, player: Player, robot: AbstractVisibleRobot, across: float) -> None:
+        self._server, self._name, self._player, self._robot, self._across = server, name, player, robot, across
+        self._scene = Scene(robot.model)
         self._frame = server.scene.add_frame(name, show_axes=False)
         self._label = server.scene.add_label(f"{name}/label", "")
         self._handles: list[Any] = []
@@ -30,7 +31,7 @@ class Drawing:
 
     def update(self, dark: bool, follow: bool) -> None:
         """Draw the robot as it stands."""
-        shapes = self._scene.shapes(self._player.robot.model, self._player.robot.data)
+        shapes = self._scene.shapes(self._robot.model, self._robot.data)
         with self._server.atomic():
             for i, shape in enumerate(shapes):
                 if i >= len(self._shown) or shape.form != self._shown[i].form:
@@ -62,12 +63,12 @@ class Drawing:
         if shape.kind == GEOM.mjGEOM_PLANE:
             width, height = (2.0 * half if half > 0.0 else 2.0 * HORIZON for half in shape.size[:2])
             return self._server.scene.add_grid(name, width, height, plane_color=GROUND, plane_opacity=1.0, cell_size=0.25, fade_distance=60.0, **pose)
-        vertices, faces = mesh_of(self._player.robot.model, shape)
+        vertices, faces = mesh_of(self._robot.model, shape)
         opacity = None if shape.color[3] >= 1.0 else shape.color[3]
         return self._server.scene.add_mesh_simple(name, vertices, faces, color=_rgb(shape, dark), opacity=opacity, side="double", **pose)
 
     def _place(self, follow: bool, dark: bool) -> None:
-        where = self._player.robot.data.xpos[heaviest_body(self._player.robot.model.body_mass)]
+        where = self._robot.data.xpos[heaviest_body(self._robot.model.body_mass)]
         middle = where if follow else np.zeros(3)
         # The height stays: a robot that falls should be seen to fall.
         self._frame.position = (-middle[0], self._across - middle[1], 0.0)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from costate._errors import CheckpointError, ConfigError
 from costate._files import check_replaceable, output_folder, replace_file
 from costate._progress import Tell, nobody
 from costate._types import UInt8
+from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
 from costate.evaluation_log import best_step
 from costate.run_directory import Run
 from costate.show.performance import Performance
@@ -84,7 +85,7 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
     check_replaceable(out)
     prepare_jax()
     # Before anything is loaded: where nothing can draw, that is said at once.
-    renderer = Renderer(config.width, config.height)
+    renderer = Renderer(config.width, config.height) if _is_drawn(tiles[0].run) else None
     try:
         tell(None, "loading")
         players = [Player(tile.run, tile.step, warn, tile.title) for tile in tiles]
@@ -97,19 +98,41 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
         finally:
             performance.close()
     finally:
-        renderer.close()
+        if renderer is not None:
+            renderer.close()
 
 
-def _frames(performance: Performance, renderer: Renderer, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
+def _is_drawn(run: Run) -> bool:
+    """Whether robots of a run's task are drawn here, and do not draw themselves."""
+    robot = run.config.task_record.visible()
+    robot.close()
+    return isinstance(robot, AbstractVisibleRobot)
+
+
+def picture_of(robot: AbstractRobot, renderer: Renderer | None, config: FilmConfig) -> UInt8[np.ndarray, "H W 3"]:
+    """A robot as it stands, in the size of a tile."""
+    if isinstance(robot, AbstractPicturedRobot):
+        return fitted(robot.picture(), config.width, config.height)
+    assert isinstance(robot, AbstractVisibleRobot)
+    assert renderer is not None
+    return renderer.draw(robot.model, robot.data)
+
+
+def fitted(picture: UInt8[np.ndarray, "G V 3"], width: int, height: int) -> UInt8[np.ndarray, "H W 3"]:
+    """A picture of any size in the middle of one of this size, as large as it can be; the rest is black."""
+    return np.asarray(ImageOps.pad(Image.fromarray(picture), (width, height)))
+
+
+def _frames(performance: Performance, renderer: Renderer | None, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
     """Pictures at the film's rate, each at the control step that its time has come to."""
     count = max(1, round(config.seconds * config.fps))
     over = False
     for number in range(count):
         # Where the episode ends before the film does, its last picture stays.
-        while not over and performance.step <= number / config.fps / performance.timestep:
+        while not over and performance.step <= number / config.fps / performance.timestep + 1e-9:
             over = performance.advance_within()
         tiles = [
-            annotated(renderer.draw(player.robot.model, player.robot.data), player.title, list(history))
+            annotated(picture_of(player.robot, renderer, config), player.title, list(history))
             for player, history in zip(performance.players, performance.histories, strict=True)
         ]
         tell((number + 1) / count, f"picture {number + 1} of {count}")

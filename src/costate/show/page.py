@@ -11,12 +11,15 @@ from typing import Any
 import viser
 
 from costate._errors import CheckpointError, ConfigError
+from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
 from costate.run_directory import Run
 from costate.show.drawing import Drawing
 from costate.show.guard import start_server
 from costate.show.performance import Performance, Push
+from costate.show.player import Player
 from costate.show.plots import LivePlots, TrainingPlots
 from costate.show.scene import Scene, radius_of
+from costate.show.screen import HEIGHT, Screen
 from costate.show.sensors import Blackouts
 from costate.trained import shown_steps
 
@@ -60,7 +63,8 @@ class Page:
         self._status = gui.add_html("")
         self._add_play(gui)
         self._add_sensors(gui)
-        self._add_robot(gui)
+        if self._can_be_pushed:
+            self._add_robot(gui)
         self._pickers = [self._add_picker(gui, i, title) for i, title in enumerate(titles)]
         panel = gui.add_panel()
         inside, training = panel.add_tab("Inside"), panel.add_tab("Training")
@@ -212,21 +216,32 @@ class Page:
         picker.on_update(self._ask(choose))
         return picker
 
-    def _add_scene(self) -> list[Drawing]:
+    def _add_scene(self) -> list[Drawing | Screen]:
         scene, players = self.server.scene, self.performance.players
         scene.set_up_direction("+z")
         scene.configure_default_lights(cast_shadow=False)
-        robot = players[0].robot
-        reach = max(0.3, min(5.0, radius_of(Scene(robot.model).shapes(robot.model, robot.data))))
+        reach, height = _extent(players[0].robot)
         apart = 1.5 * reach if len(players) > 1 else 0.0
-        drawings = [Drawing(self.server, f"/robot {i + 1}", player, (2 * i - 1) * apart if apart else 0.0) for i, player in enumerate(players)]
+        drawings = [self._add_drawing(i, player, (2 * i - 1) * apart if apart else 0.0) for i, player in enumerate(players)]
         camera = self.server.initial_camera
-        height = float(robot.data.xpos[1:, 2].mean())
         camera.look_at = (0.0, 0.0, height)
-        camera.position = (0.8 * reach + apart, -2.6 * reach - apart, height + 0.7 * reach + 0.5 * apart)
+        # A screen is looked at from its front.
+        aside, above = (0.8 * reach + apart, 0.7 * reach + 0.5 * apart) if self._can_be_pushed else (0.0, 0.0)
+        camera.position = (aside, -2.6 * reach - apart, height + above)
         for drawing in drawings:
             drawing.update(dark=False, follow=True)
         return drawings
+
+    def _add_drawing(self, number: int, player: Player, across: float) -> Drawing | Screen:
+        name, robot = f"/robot {number + 1}", player.robot
+        if isinstance(robot, AbstractPicturedRobot):
+            return Screen(self.server, name, player, robot, across)
+        assert isinstance(robot, AbstractVisibleRobot)
+        return Drawing(self.server, name, player, robot, across)
+
+    @property
+    def _can_be_pushed(self) -> bool:
+        return isinstance(self.performance.players[0].robot, AbstractVisibleRobot)
 
     def _hold(self, event: Any) -> None:
         # Only a number is written; the thread that plays reads it.
@@ -238,6 +253,14 @@ class Page:
 
     def _ask_step(self) -> None:
         self.steps_asked += 1
+
+
+def _extent(robot: AbstractRobot) -> tuple[float, float]:
+    """How far a robot reaches from its middle, and how high that is."""
+    if not isinstance(robot, AbstractVisibleRobot):
+        return 0.5 * HEIGHT, 0.5 * HEIGHT
+    reach = max(0.3, min(5.0, radius_of(Scene(robot.model).shapes(robot.model, robot.data))))
+    return reach, float(robot.data.xpos[1:, 2].mean())
 
 
 def _choices(run: Run) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from costate._errors import ConfigError
 from costate._types import Float
-from costate.show.player import Moment, Player
+from costate.envs.visible import AbstractVisibleRobot
+from costate.show.player import Moment, Player, timestep_of
 from costate.show.sensors import Blackouts, next_dark
 
 # Seconds of the past that are kept to be drawn.
@@ -40,7 +41,7 @@ class Performance:
         record = players[0].run.config.task_record
         self.players = tuple(players)
         self.blackouts = blackouts
-        self.timestep = record.control_timestep if record.control_timestep > 0.0 else 0.05
+        self.timestep = timestep_of(record)
         self.episode_steps = record.episode_steps
         length = max(2, round(HISTORY / self.timestep))
         self.histories: tuple[collections.deque[Moment], ...] = tuple(collections.deque(maxlen=length) for _ in players)
@@ -89,9 +90,11 @@ class Performance:
         self._begin()
 
     def push(self, push: Push) -> None:
-        """Push every robot at its heaviest part for a moment."""
-        for player in self.players:
-            model, data = player.robot.model, player.robot.data
+        """Push every robot at its heaviest part for a moment; one that draws itself cannot be pushed."""
+        for robot in (player.robot for player in self.players):
+            if not isinstance(robot, AbstractVisibleRobot):
+                continue
+            model, data = robot.model, robot.data
             body = heaviest_body(model.body_mass)
             data.xfrc_applied[body, :3] = np.asarray(push.direction) * push.strength * float(model.body_mass.sum()) * 9.81
         self._pushed = max(1, round(PUSH / self.timestep))
@@ -116,7 +119,7 @@ class Performance:
 
     def _release(self) -> None:
         for player in self.players:
-            player.robot.data.xfrc_applied[:] = 0.0
+            player.release()
 
 
 def heaviest_body(masses: Float[np.ndarray, " N"]) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 from costate._types import Float
 from costate.controllers import Carry
 from costate.envs.base import Layout, TimeStep
+from costate.envs.tasks import Task
+from costate.envs.visible import AbstractVisibleRobot
 from costate.run_directory import Run
 from costate.show.sensors import SwitchedSensors
 from costate.trained import Point, load_insight
@@ -44,7 +46,7 @@ class Player:
         self.title = title
         self.names = sensor_names(task.observation)
         self._warn = warn
-        self._timestep = task.control_timestep
+        self._timestep = timestep_of(task)
         self._sensors = SwitchedSensors(run.config.sensors, task.observation)
         self.load(step)
         self.robot = task.visible()
@@ -64,7 +66,12 @@ class Player:
         """Start the episode of this seed."""
         self._seed, self._step, self._total = seed, 0, 0.0
         self.robot.start(seed)
-        self.robot.data.xfrc_applied[:] = 0.0
+        self.release()
+
+    def release(self) -> None:
+        """End a push, where the robot can be pushed."""
+        if isinstance(self.robot, AbstractVisibleRobot):
+            self.robot.data.xfrc_applied[:] = 0.0
 
     def advance(self, dark: bool) -> tuple[Moment, bool]:
         """One control step; also, whether the episode ended by itself."""
@@ -94,6 +101,11 @@ class Player:
         """What is inside now, as a ``Look`` of NumPy arrays without the axis of streams; each of JAX's own operations would take longer."""
         look, memory = self._look(self._weights, now, self._memory)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[0], look), memory
+
+
+def timestep_of(task: Task) -> float:
+    """Seconds of a control step; of an environment that does not say, a twentieth."""
+    return task.control_timestep if task.control_timestep > 0.0 else 0.05
 
 
 def sensor_names(layout: Layout) -> tuple[str, ...]:

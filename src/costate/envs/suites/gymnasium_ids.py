@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from costate._errors import ConfigError
 from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Family, Task
-from costate.envs.visible import AbstractVisibleRobot
+from costate.envs.visible import AbstractRobot
 
 # Steps in Python are slow, so a run is short unless more is asked for.
 BUDGET = 1_000_000
@@ -21,27 +21,31 @@ class GymnasiumTask(Task):
     budget: int = BUDGET
     make_vector: Callable[[int], Any]
     """So many of them, as a ``gymnasium.vector.VectorEnv``."""
+    make_pictured: Callable[[], Any] | None = None
+    """One whose ``render()`` gives pictures, where single ones can be made."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         from costate.envs.engine_gymnasium import host_env
 
         return host_env(self.name, self.make_vector(batch_size * len(seeds)), batch_size, seeds, self.episode_steps)
 
-    def visible(self) -> AbstractVisibleRobot:
-        from costate.envs.engine_gymnasium import GymnasiumRobot
+    def visible(self) -> AbstractRobot:
+        from costate.envs.gymnasium_robots import visible_robot
 
-        return GymnasiumRobot(self.name, self.make_vector(1))
+        return visible_robot(self.name, self.make_vector, self.make_pictured)
 
 
 def register_gymnasium(
-    name: str, make: Callable[[], Any], *, episode_steps: int | None = None, budget: int = BUDGET, observes_state: bool = True
+    name: str, make: Callable[..., Any], *, episode_steps: int | None = None, budget: int = BUDGET, observes_state: bool = True
 ) -> Task:
-    """Make the environment that ``make()`` returns a task; an ``episode_steps`` cuts episodes off, for one that has no time limit of its own."""
+    """Make the environment that ``make()`` returns a task; an ``episode_steps`` cuts episodes off, for one that has no time limit of its own.
+
+    To be filmed, it is made by ``make(render_mode="rgb_array")`` where ``make`` takes that, and else must have been made to give pictures.
+    """
     engine = _engine()
     limited = engine.limited(make, episode_steps)
-    return TASKS.add(
-        name, _task(name, engine.describe(name, limited), lambda count: engine.side_by_side(name, limited, count), budget, observes_state)
-    )
+    task = _task(name, engine.describe(name, limited), lambda count: engine.side_by_side(name, limited, count), budget, observes_state)
+    return TASKS.add(name, dataclasses.replace(task, make_pictured=engine.pictured(make)))
 
 
 def register_gymnasium_vector(
@@ -55,7 +59,8 @@ def find_gymnasium(name: str, identifier: str) -> Task:
     """The record of an id that Gymnasium knows."""
     engine = _engine()
     make = engine.known_id(identifier)
-    return _task(name, engine.describe(name, make), lambda count: engine.side_by_side(name, make, count), BUDGET, True)
+    task = _task(name, engine.describe(name, make), lambda count: engine.side_by_side(name, make, count), BUDGET, True)
+    return dataclasses.replace(task, make_pictured=engine.pictured_id(identifier))
 
 
 def _task(name: str, described: Any, make_vector: Callable[[int], Any], budget: int, observes_state: bool) -> GymnasiumTask:
