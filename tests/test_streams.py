@@ -41,7 +41,7 @@ def test_a_command_that_prints_an_arrow_works_in_any_encoding(encoding, tmp_path
 @pytest.mark.thorough
 def test_help_and_completion_are_shown_in_ascii_too():
     # Of the shells, fish shows descriptions; both describe ∂V/∂ỹ.
-    for arguments in (["train", "--help"], ["completion", "fish"]):
+    for arguments in (["train", "--help-all"], ["completion", "fish"]):
         result = costate(*arguments, PYTHONIOENCODING="ascii")
         assert result.returncode == 0, result.stderr
         assert "dV/dy" in result.stdout
