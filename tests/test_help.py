@@ -28,10 +28,11 @@ TYPE_NOISE = ("{None}", "[[", "...", "(default: '')", "(default: )", "(default: 
 
 def shown(*arguments: str) -> str:
     out = io.StringIO()
-    # Whoever runs the tests may have told them another width.
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), pytest.raises(SystemExit, match="0"):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        # Whoever runs the tests may have told them another width.
         patch.setenv("COLUMNS", str(WIDTH))
-        main(list(arguments))
+        with pytest.raises(SystemExit, match="0"):
+            main(list(arguments))
     return out.getvalue()
 
 
