@@ -30,13 +30,13 @@ test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow
 
 faults: $(VENV)/installed
-	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/test_faults.py tests/test_signals.py tests/test_run_lock.py \
-		tests/test_divergence.py
+	COSTATE_FAULTS=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP -q tests/faults/test_faults.py tests/faults/test_signals.py tests/runs/test_run_lock.py \
+		tests/training/test_divergence.py
 
 # MuJoCo Playground is an extra of its own, because it brings 600 MB of packages.
 test-playground: $(VENV)/installed
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[test,playground]'
-	$(BIN)/python -m pytest tests/test_playground.py
+	$(BIN)/python -m pytest tests/envs/test_playground.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m pytest benchmarks/test_learner.py -s --benchmark-disable-gc --benchmark-columns=min,median,rounds

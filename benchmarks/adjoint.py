@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from costate.algorithms import algorithm_for
-from costate.presets import preset
-from costate.recording import record_episode
-from costate.true_costates import true_costates
+from costate.config.presets import preset
+from costate.learners import algorithm_for
+from costate.trained.recording import record_episode
+from costate.trained.true_costates import true_costates
 
 
 def main(task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand", steps: int = 1000, threads: int = 2) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED
-from costate.alignment.result import read_alignment
+from costate.trained.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED
+from costate.trained.alignment.result import read_alignment
 
 Found = dict[str, Any]
 CONFIDENCE = 0.95

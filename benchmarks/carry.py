@@ -12,9 +12,9 @@ import pathlib
 import tarfile
 from collections.abc import Iterator
 
-from costate.checkpoint import RECORD_FILE, folders, steps_of
 from costate.experiments.sweep import MANIFEST
-from costate.run_directory import open_run
+from costate.runs.checkpoint import RECORD_FILE, folders, steps_of
+from costate.runs.run_directory import open_run
 
 KEPT = ("config.json", "machine.json", "metrics.jsonl")
 

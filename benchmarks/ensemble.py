@@ -10,10 +10,10 @@ import time
 
 import jax
 
+from costate.config.presets import preset
 from costate.envs.factory import make_env
-from costate.presets import preset
-from costate.programs import compile_programs, fresh_states, learner_layout, start_episodes
-from costate.startup import prepare_jax
+from costate.training.programs import compile_programs, fresh_states, learner_layout, start_episodes
+from costate.training.startup import prepare_jax
 
 SIZES = (1, 2, 5, 10)
 REPEATS = 3

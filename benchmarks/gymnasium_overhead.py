@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate.envs.engine_gymnasium import known_id, side_by_side
+from costate.envs.engines.gymnasium import known_id, side_by_side
 from costate.envs.tasks import TASKS
 
 

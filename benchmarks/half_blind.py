@@ -23,13 +23,13 @@ from typing import Any
 from race import panels_for, read_curve
 from time_to_return import CLOCK, points
 
+from costate.config.presets import preset
 from costate.envs.tasks import PAPER_TASKS
-from costate.evaluation import evaluate
-from costate.interrupts import INTERRUPTED
-from costate.known_returns import known_returns
-from costate.pictures import from_zero
-from costate.presets import preset
-from costate.run_directory import open_run
+from costate.experiments.known_returns import known_returns
+from costate.runs.interrupts import INTERRUPTED
+from costate.runs.pictures import from_zero
+from costate.runs.run_directory import open_run
+from costate.trained.evaluation import evaluate
 
 # The highest published return of PPO with full observation, at tens of millions of steps or more: SLM-Lab (100 M steps) or tuned runs of MuJoCo
 # Playground (second-hand; the middle where a range is given). Other methods are higher on some tasks: `costate tasks TASK` shows the best.

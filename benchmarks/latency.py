@@ -12,7 +12,7 @@ from costate.deploy.bundle import pack
 from costate.deploy.latency import step_microseconds
 from costate.deploy.onnx_graph import onnx_model
 from costate.deploy.runners import numpy_step, onnx_step
-from costate.exporting import load_policy
+from costate.trained.exporting import load_policy
 
 
 def numpy_policy(content: bytes) -> numpy_runtime.Policy:

@@ -4,7 +4,7 @@ python benchmarks/parity_playground.py --out docs/results/playground_parity [--r
 
 Every task is compared in states that dm_control was in: what is observed and rewarded there; what one step with the same action leads to, in
 dm_control, in Playground's model run by MuJoCo itself, and in MJX; and the return of one policy on whole episodes, in EnvPool and in Playground.
-EnvPool cannot be put into a state, but tests/test_tasks_against_dm_control.py shows that it steps as dm_control does.
+EnvPool cannot be put into a state, but tests/envs/test_tasks_against_dm_control.py shows that it steps as dm_control does.
 """
 
 import os
@@ -24,17 +24,17 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from costate.controllers import AbstractController
 from costate.envs.base import AbstractEnv
-from costate.envs.engine_dm_control import load_dm_control, observation_vector
-from costate.envs.engine_playground import Simulation, Simulator, load_simulator, rearrangement
+from costate.envs.engines.dm_control import load_dm_control, observation_vector
+from costate.envs.engines.playground import Simulation, Simulator, load_simulator, rearrangement
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.episodes import first_episodes
-from costate.evaluation import SEED_OFFSET
-from costate.run_directory import open_run
-from costate.startup import keep_compiled_programs
-from costate.trained import load_controller
+from costate.learners.episodes import first_episodes
+from costate.policies.controllers import AbstractController
+from costate.runs.run_directory import open_run
+from costate.trained.evaluation import SEED_OFFSET
+from costate.trained.trained import load_controller
+from costate.training.startup import keep_compiled_programs
 
 FAMILY = "playground:"
 # Steps that dm_control makes from the start of an episode before its state is taken, at most.

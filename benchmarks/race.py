@@ -26,11 +26,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from time_to_return import points
 
-from costate.interrupts import INTERRUPTED
-from costate.naming import differences
-from costate.pictures import from_zero
-from costate.presets import PRESETS, preset
-from costate.run_directory import open_run
+from costate.config.naming import differences
+from costate.config.presets import PRESETS, preset
+from costate.runs.interrupts import INTERRUPTED
+from costate.runs.pictures import from_zero
+from costate.runs.run_directory import open_run
 
 EPISODES = 32
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")

@@ -21,11 +21,11 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from costate.config import RunConfig
+from costate.config.presets import preset
+from costate.config.run_config import RunConfig
 from costate.envs.factory import make_env
-from costate.presets import preset
-from costate.programs import compile_programs, fresh_states, learner_layout, start_episodes
-from costate.startup import forget_uncacheable, prepare_jax
+from costate.training.programs import compile_programs, fresh_states, learner_layout, start_episodes
+from costate.training.startup import forget_uncacheable, prepare_jax
 
 SWEEPS: dict[str, tuple[int, ...]] = {
     "hidden size": (32, 64, 128, 256, 512),

@@ -17,11 +17,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from costate.config import RunConfig, config_hash
-from costate.console import reporter_for_stdout
-from costate.presets import PresetName, preset
-from costate.run_directory import Run, open_run
-from costate.training import resume, train, train_together
+from costate.config.presets import PresetName, preset
+from costate.config.run_config import RunConfig, config_hash
+from costate.runs.run_directory import Run, open_run
+from costate.training.console import reporter_for_stdout
+from costate.training.loop import resume, train, train_together
 
 
 def main(

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costate.cores import scan_unroll, unroll
-from costate.ppo_batch import Batch, Rows
-from costate.ppo_losses import total_loss
-from costate.presets import preset
-from costate.programs import fresh_state
+from costate.config.presets import preset
+from costate.learners.ppo.batch import Batch, Rows
+from costate.learners.ppo.losses import total_loss
+from costate.policies.cores import scan_unroll, unroll
+from costate.training.programs import fresh_state
 
 STEPS, STREAMS, WIDTH = 1000, 8, 128
 
@@ -79,7 +79,7 @@ def test_a_minibatch_of_one_variant_against_another(benchmark, left, right, most
 
 def test_a_minibatch_against_its_own_matrix_products(benchmark):
     """The gradient over one large product with as many operations: how far the learner is from the machine's limit."""
-    from costate.benchmark import flops_per_env_step
+    from costate.training.benchmark import flops_per_env_step
 
     config = preset("nc-gru", "WalkerStand")
     once = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1))

@@ -13,7 +13,7 @@ import statistics
 import sys
 from typing import Any
 
-from costate.run_directory import Run, open_run
+from costate.runs.run_directory import Run, open_run
 
 RETURN, CLOCK = "training/episode_reward", "time/elapsed"
 

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Bool, Float, Key
-from costate.envs.analytic import AbstractWorld, AnalyticEnv
+from costate._base.types import Array, Bool, Float, Key
 from costate.envs.sensors import SensorConfig, SensorEnv
-from costate.policy import PolicyConfig, build_policy
-from costate.ppo import initial_state, update
-from costate.ppo_config import PPOConfig
-from costate.rollout import RolloutConfig, begin, collect, iteration_keys
+from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.update import initial_state, update
+from costate.learners.rollout import RolloutConfig, begin, collect, iteration_keys
+from costate.policies.policy import PolicyConfig, build_policy
 
 
 class Point(eqx.Module):

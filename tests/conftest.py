@@ -28,10 +28,10 @@ import hypothesis
 import jax
 import pytest
 
-from costate.config import RunConfig
-from costate.policy import PolicyConfig
-from costate.ppo_config import PPOConfig
-from costate.rollout import RolloutConfig
+from costate.config.run_config import RunConfig
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig
+from costate.policies.policy import PolicyConfig
 
 # As the library does on a machine of two cores, before anything else starts JAX.
 jax.config.update("jax_num_cpu_devices", 2)

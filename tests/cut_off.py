@@ -1,6 +1,6 @@
 """Runs that are cut off, and what must be the same after they were resumed."""
 
-from costate.console import AbstractReporter, Progression
+from costate.training.console import AbstractReporter, Progression
 
 
 class Breaker(AbstractReporter):

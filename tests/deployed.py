@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from costate._base.plain_data import encode
 from costate.deploy.bundle import Bundle
 from costate.deploy.numpy_runtime import FORMAT, VERSION
-from costate.plain_data import encode
-from costate.policy import PolicyConfig, build_policy
-from costate.sac_networks import build_actor
+from costate.policies.policy import PolicyConfig, build_policy
+from costate.policies.sac_networks import build_actor
 
 LAYOUT = (("position", 3), ("velocity", 2))
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 # Nothing of JAX may have started before the fork, only been imported. A child leaves the loop and ends as any program does.
 PARENT = """
 import json, os, signal, sys
-import costate.cli, costate.commands.train, costate.training
-from costate._lean import this_process_is_ours
+import costate.cli, costate.cli.commands.train, costate.training.loop
+from costate._base.lean import this_process_is_ours
 this_process_is_ours()
-import costate.envs.engine_envpool
+import costate.envs.engines.envpool
 
 def give_up(number, frame):
     os.kill(child, signal.SIGKILL)

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 import pytest
 from cut_off import numbers
 
-from costate import course
-from costate.checkpoint import folders
-from costate.config import RunConfig
-from costate.cores import CORES
+from costate.config.run_config import RunConfig
 from costate.envs.sensors import SensorConfig
-from costate.iteration import AbstractIteration, compile_iteration
-from costate.policy import PolicyConfig
-from costate.ppo_config import PPOConfig
-from costate.replay import ReplayConfig
-from costate.rollout import RolloutConfig
-from costate.run_directory import Run
-from costate.sac import SACConfig
-from costate.training import train_together
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig
+from costate.learners.sac.replay import ReplayConfig
+from costate.learners.sac.update import SACConfig
+from costate.policies.cores import CORES
+from costate.policies.policy import PolicyConfig
+from costate.runs.checkpoint import folders
+from costate.runs.run_directory import Run
+from costate.training import course
+from costate.training.iteration import AbstractIteration, compile_iteration
+from costate.training.loop import train_together
 
 PPO = PPOConfig(epochs=2, minibatches=2)
 # One iteration of random controls, and one that learns four times.

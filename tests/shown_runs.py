@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate.algorithms import algorithm_for
-from costate.checkpoint import Checkpoint, save, save_milestone
-from costate.config import RunConfig, to_json
-from costate.programs import state_template
-from costate.run_directory import Run, create_run
+from costate.config.run_config import RunConfig, to_json
+from costate.learners import algorithm_for
+from costate.runs.checkpoint import Checkpoint, save, save_milestone
+from costate.runs.run_directory import Run, create_run
+from costate.training.programs import state_template
 
 
 def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0, 4000, 8000)) -> Run:

@@ -1,6 +1,6 @@
 """The contract is also for parts in files of one's own: ``COSTATE_TASKS=mine.py python -m pytest tests/contracts -k mine``."""
 
-from costate._task_files import load_task_files
+from costate._base.task_files import load_task_files
 
 # Before the tests are collected, which ask the registries for what there is.
 load_task_files()

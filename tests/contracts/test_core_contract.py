@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from random_networks import randomised
 
-from costate import cores
-from costate.cores import CORES, AbstractCore
+from costate.policies import cores
+from costate.policies.cores import CORES, AbstractCore
 
 T, B, F, H = 12, 3, 5, 7
 pytestmark = pytest.mark.parametrize("name", CORES.names())

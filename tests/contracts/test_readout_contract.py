@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate.readouts import READOUTS, AbstractReadout
+from costate.policies.readouts import READOUTS, AbstractReadout
 
 T, B, H, A = 4, 3, 6, 2
 WITH_INFLUENCE = [name for name in READOUTS.names() if "influence" in {field.name for field in dataclasses.fields(READOUTS[name])}]

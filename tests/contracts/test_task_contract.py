@@ -9,7 +9,7 @@ import pytest
 from everyday import SUITE, everyday
 
 from costate.envs.base import AbstractEnv
-from costate.envs.engine_envpool import EnvPoolEnv, environment_seeds
+from costate.envs.engines.envpool import EnvPoolEnv, environment_seeds
 from costate.envs.tasks import PAPER_TASKS, TASKS
 
 B = 2

@@ -2,13 +2,13 @@
 
 import pytest
 
-from costate.config import RunConfig
-from costate.evaluation import evaluate, regret
-from costate.policy import PolicyConfig
-from costate.ppo_config import PPOConfig
-from costate.presets import preset
-from costate.rollout import RolloutConfig
-from costate.training import train
+from costate.config.presets import preset
+from costate.config.run_config import RunConfig
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig
+from costate.policies.policy import PolicyConfig
+from costate.trained.evaluation import evaluate, regret
+from costate.training.loop import train
 
 pytestmark = pytest.mark.slow
 

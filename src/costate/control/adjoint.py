@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.control.problem import Control, ControlProblem, State
 
 

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Float, Int
+from costate._base.types import Array, Float, Int
 from costate.control.problem import ControlProblem, hamiltonian, hamiltonian_partials
 
 Points = Float[Array, "K 2 X"]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.control.arcs import AbstractArcs, Points, conditions, rates
 from costate.control.problem import ControlProblem
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._registry import Registry
-from costate._types import Array, Float
+from costate._base.registry import Registry
+from costate._base.types import Array, Float
 from costate.control.costs import AbstractControlCost, FreeControl, FuelCost, QuadraticCost
 from costate.control.problem import ControlProblem
 from costate.control.riccati import LinearQuadratic, as_control_problem

@@ -10,8 +10,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Array, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Float
 
 
 class AbstractControlCost(eqx.Module):

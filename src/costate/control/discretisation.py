@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from costate._types import Float
+from costate._base.types import Float
 
 
 def held_control(

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Array, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Float
 from costate.control.pontryagin import solve
 from costate.control.problem import ControlProblem, State
 from costate.control.solution import Solution

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Float, PyTree
+from costate._base.types import Array, Float, PyTree
 from costate.control.adjoint import costate_recursion
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Float
+from costate._base.errors import ConfigError
+from costate._base.types import Float
 from costate.control.linearisation import Linearisation, Linearised
 from costate.control.slopes import Slopes, agreed_slopes
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from costate._errors import ConfigError
-from costate._progress import Tell, nobody
-from costate._types import Float
+from costate._base.errors import ConfigError
+from costate._base.progress import Tell, nobody
+from costate._base.types import Float
 from costate.control.arcs import WholeArc
 from costate.control.boundary_value import Extremal, solve_arcs
 from costate.control.costs import AbstractSwitchingCost

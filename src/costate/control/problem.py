@@ -10,9 +10,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from costate._counted import counted
-from costate._errors import ConfigError
-from costate._types import Array, Float
+from costate._base.counted import counted
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Float
 from costate.control.costs import AbstractControlCost, FuelCost, QuadraticCost
 
 State = Float[Array, " X"]

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Bool, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Bool, Float
 from costate.control.costs import require_positive_definite
 from costate.control.riccati import LinearQuadratic, discrete_gain, discrete_stationary, discrete_weights
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from costate._errors import ConfigError
-from costate._types import Float
+from costate._base.errors import ConfigError
+from costate._base.types import Float
 from costate.control.costs import QuadraticCost, require_positive_definite
 from costate.control.problem import ControlProblem, QuadraticForm
 from costate.control.systems import LinearSystem

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costate._types import Float
+from costate._base.types import Float
 
 # Both sides agree if they differ by less than this share of the slopes beside them. With steps of 1e-7, curvature alone was seen to reach 4e-4.
 AGREE = 1e-3

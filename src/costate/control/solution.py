@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import roots_legendre
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.control.arcs import AbstractArcs, slopes
 from costate.control.boundary_value import Extremal, condition_residuals, rate_residual
 from costate.control.problem import ControlProblem, hamiltonian

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.control.arcs import SwitchedArcs, slopes
 from costate.control.problem import ControlProblem
 

@@ -5,8 +5,8 @@ import abc
 import equinox as eqx
 import jax.numpy as jnp
 
-from costate._errors import ConfigError
-from costate._types import Array, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Float
 
 GRAVITY = 9.81
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.control.adjoint import runge_kutta_step
 from costate.control.costs import FreeControl
 from costate.control.problem import Control, ControlProblem, State

@@ -5,9 +5,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from costate._types import Bool, Float
+from costate._base.types import Bool, Float
 from costate.deploy.bundle import Bundle
-from costate.running_stats import EPSILON
+from costate.policies.running_stats import EPSILON
 
 
 def inputs_without(bundle: Bundle, absent: Collection[str]) -> Bool[np.ndarray, " I"]:

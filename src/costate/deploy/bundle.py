@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import BundleError, ConfigError, MisuseError
+from costate._base.errors import BundleError, ConfigError, MisuseError
+from costate._base.first_release import FIRST_RELEASE, filled
+from costate._base.plain_data import decode
 from costate.deploy import numpy_runtime
 from costate.deploy.network import AbstractNetwork, OffPolicyNetwork, OnPolicyNetwork
 from costate.deploy.numpy_runtime import NO_DIGEST, Description, Tensors
-from costate.first_release import FIRST_RELEASE, filled
-from costate.plain_data import decode
-from costate.policy import PolicyConfig, build_policy
-from costate.running_stats import RunningStats
-from costate.sac_networks import build_actor
+from costate.policies.policy import PolicyConfig, build_policy
+from costate.policies.running_stats import RunningStats
+from costate.policies.sac_networks import build_actor
 
 Tree = TypeVar("Tree")
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from costate._types import Float
+from costate._base.types import Float
 from costate.deploy.parity import Step, random_observations
 from costate.deploy.policy import Policy
 

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool, Float
-from costate.cores import step_batch
-from costate.cores.base import forget_at_start
-from costate.policy import PolicyStep, RecurrentActorCritic, act
-from costate.readouts.gibbs import Gibbs
-from costate.running_stats import RunningStats, normalise
-from costate.sac_networks import RecurrentActor, act_once, sac_inputs
-from costate.squashed import to_bounds
+from costate._base.types import Array, Bool, Float
+from costate.policies.cores import step_batch
+from costate.policies.cores.base import forget_at_start
+from costate.policies.policy import PolicyStep, RecurrentActorCritic, act
+from costate.policies.readouts.gibbs import Gibbs
+from costate.policies.running_stats import RunningStats, normalise
+from costate.policies.sac_networks import RecurrentActor, act_once, sac_inputs
+from costate.policies.squashed import to_bounds
 
 
 class Decision(NamedTuple):

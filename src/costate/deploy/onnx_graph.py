@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from costate._errors import ExportError
+from costate._base.errors import ExportError
 from costate.deploy.bundle import Bundle, in_own_words
 from costate.deploy.numpy_runtime import Decision, Network
 

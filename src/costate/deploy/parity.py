@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import ExportError
-from costate._types import Array, Bool, Float
+from costate._base.errors import ExportError
+from costate._base.types import Array, Bool, Float
 from costate.deploy.bundle import Bundle
 from costate.deploy.network import AbstractNetwork
 from costate.deploy.policy import Policy

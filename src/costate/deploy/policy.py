@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from costate._errors import MisuseError
-from costate._types import Array, Bool, Float
+from costate._base.errors import MisuseError
+from costate._base.types import Array, Bool, Float
 from costate.deploy.bundle import Bundle, in_own_words, network_of
 from costate.deploy.network import AbstractNetwork, Decision
 from costate.deploy.numpy_runtime import Inputs, changed_batch, streams_of

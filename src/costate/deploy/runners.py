@@ -3,8 +3,8 @@
 import jax.export
 import numpy as np
 
-from costate._errors import ExportError
-from costate._types import Bool
+from costate._base.errors import ExportError
+from costate._base.types import Bool
 from costate.deploy import numpy_runtime
 from costate.deploy.bundle import Bundle, in_own_words, unpack
 from costate.deploy.parity import Step

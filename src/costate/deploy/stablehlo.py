@@ -4,7 +4,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 
-from costate._errors import ExportError
+from costate._base.errors import ExportError
 from costate.deploy.network import AbstractNetwork
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from costate._types import Array, Bool, Float, Key
+from costate._base.types import Array, Bool, Float, Key
 
 EnvState = Any
 Drawn = Any

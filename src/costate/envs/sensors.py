@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from costate._errors import ConfigError
-from costate._registry import nearest
-from costate._types import Array, Bool, Float, Key
+from costate._base.errors import ConfigError
+from costate._base.registry import nearest
+from costate._base.types import Array, Bool, Float, Key
 from costate.envs.base import AbstractEnv, Drawn, EnvState, Layout, TimeStep
 from costate.envs.faults import AbstractFault, FaultState, Reading
 from costate.envs.faults.bursts import check_bursts, shortest_bursts

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costate._types import Float
+from costate._base.types import Float
 from costate.control.linearisation import Linearised
 from costate.envs.base import AbstractActuators
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.envs.tasks import Task
 
 

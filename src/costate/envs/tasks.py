@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._registry import Registry, nearest
-from costate._types import Bool, Float
+from costate._base.errors import ConfigError
+from costate._base.registry import Registry, nearest
+from costate._base.types import Bool, Float
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
 from costate.envs.visible import AbstractRobot

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from costate._types import Float, UInt8
+from costate._base.types import Float, UInt8
 from costate.envs.base import AbstractActuators
 from costate.envs.stage import Outcome
 

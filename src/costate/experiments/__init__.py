@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from costate._lazy import lazy_module
+from costate._base.lazy import lazy_module
 
 
 def __getattr__(name: str) -> Any:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from costate.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED
-from costate.alignment.result import FOLDER, read_alignment
 from costate.experiments.collection import Collection
 from costate.experiments.figures import PANEL, colour
 from costate.experiments.markup import table, text
-from costate.pictures import plain
+from costate.runs.pictures import plain
+from costate.trained.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED
+from costate.trained.alignment.result import FOLDER, read_alignment
 
 KIND = "closed loop"
 PICTURES = ("over_time.png", "phase.png")

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from costate._checks import printable
-from costate._errors import CostateError, RunDirectoryError
-from costate.checkpoint import newest_steps
-from costate.config import RunConfig, apart_from, config_hash
+from costate._base.checks import printable
+from costate._base.errors import CostateError, RunDirectoryError
+from costate.config.run_config import RunConfig, apart_from, config_hash
 from costate.envs.tasks import PAPER_TASKS
-from costate.evaluation import DRAWS, Evaluation, read_evaluation, sensors_at
 from costate.experiments.statistics import Curve
 from costate.experiments.sweep import MANIFEST
 from costate.experiments.work import read_failure
-from costate.run_directory import CONFIG_FILE, Run, open_run
+from costate.runs.checkpoint import newest_steps
+from costate.runs.run_directory import CONFIG_FILE, Run, open_run
+from costate.trained.evaluation import DRAWS, Evaluation, read_evaluation, sensors_at
 
 RETURN = "training/episode_reward"
 COSTATE = "losses/costate"

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, window_of
 from costate.experiments.statistics import FEWEST, Band, Curve, interquartile_band, mean_band, performance_profile, profile_band, range_band
 from costate.experiments.tables import means_at
-from costate.pictures import from_zero, plain
+from costate.runs.pictures import from_zero, plain
 
 # Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")

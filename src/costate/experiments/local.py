@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import IO
 
-from costate._errors import ConfigError
-from costate._files import open_to_append, output_folder
+from costate._base.errors import ConfigError
+from costate._base.files import open_to_append, output_folder
 from costate.experiments.schedule import DIED, AbstractBackend
 from costate.experiments.work import DONE, FAILED, STOPPED, Job
 

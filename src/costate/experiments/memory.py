@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from costate._checks import why_no_folder_name
-from costate._errors import ConfigError
-from costate.config import AlgorithmName, with_overrides
+from costate._base.checks import why_no_folder_name
+from costate._base.errors import ConfigError
+from costate.config.presets import preset
+from costate.config.run_config import AlgorithmName, with_overrides
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.experiments.collection import Collection
 from costate.experiments.spec import SweepSpec, spec_of
 from costate.experiments.statistics import Interval, share_of_distance
 from costate.experiments.tables import Cell, cells, choose_measure
-from costate.presets import preset
 
 BLIND, SIGHTED = "memoryless", "oracle"
 """The variants between which the others are expected: one without memory, and one that sees everything."""

@@ -7,8 +7,8 @@ import stat
 import tempfile
 from typing import IO
 
-from costate._errors import StorageError
-from costate._files import try_lock
+from costate._base.errors import StorageError
+from costate._base.files import try_lock
 
 
 class Claim:

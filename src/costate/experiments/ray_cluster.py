@@ -9,8 +9,8 @@ import subprocess
 import time
 from typing import Any
 
-from costate._errors import ConfigError
-from costate._files import open_to_append, remove_file
+from costate._base.errors import ConfigError
+from costate._base.files import open_to_append, remove_file
 from costate.experiments.local import exit_code, open_log, worker_command
 from costate.experiments.schedule import DIED, AbstractBackend
 from costate.experiments.spec import Resources

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from costate._errors import CostateError
-from costate._files import explained_errors, output_folder, write_atomically
-from costate._progress import Tell, nobody
-from costate._rounding import rounded
-from costate.config import config_hash, to_json
+from costate._base.errors import CostateError
+from costate._base.files import explained_errors, output_folder, write_atomically
+from costate._base.progress import Tell, nobody
+from costate._base.rounding import rounded
+from costate.config.run_config import config_hash, to_json
 from costate.experiments import figures
 from costate.experiments.alignment_section import aligned, alignment_figure, alignment_table
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, read_collection
@@ -25,8 +25,8 @@ from costate.experiments.markup import table, text
 from costate.experiments.statistics import ENOUGH, FEWEST, standard_deviation
 from costate.experiments.summary import summarise
 from costate.experiments.tables import Cell, Measure, cells, choose_measure, complete_scores, degraded, improvements, over_tasks
-from costate.pictures import as_png
-from costate.random_controls import EPISODES, RandomReturn, random_return
+from costate.runs.pictures import as_png
+from costate.trained.random_controls import EPISODES, RandomReturn, random_return
 
 FOLDER = "report"
 PAGE, SUMMARY = "index.html", "summary.json"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from costate.experiments.work import DONE, FAILED, STOPPED, Job, record_failure
-from costate.interrupts import StopRequest
+from costate.runs.interrupts import StopRequest
 
 # Seconds between two looks at the workers.
 POLL = 0.25

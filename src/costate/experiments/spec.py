@@ -9,14 +9,14 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from costate._checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, printable, whole, why_no_folder_name
-from costate._errors import ConfigError
-from costate._other_names import instead_of
-from costate._registry import nearest
-from costate.config import AlgorithmName, RunConfig, config_hash, to_json, with_overrides
+from costate._base.checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, printable, whole, why_no_folder_name
+from costate._base.errors import ConfigError
+from costate._base.other_names import instead_of
+from costate._base.registry import nearest
+from costate.config.presets import PRESETS, check_preset, preset, usual_preset
+from costate.config.run_config import AlgorithmName, RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.presets import PRESETS, check_preset, preset, usual_preset
-from costate.robustness import check_grid
+from costate.trained.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
 """Stands for the paper's eight tasks."""

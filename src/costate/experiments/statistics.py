@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy.stats
 
-from costate._errors import ConfigError
-from costate._rounding import rounded
+from costate._base.errors import ConfigError
+from costate._base.rounding import rounded
 
 Scores = Sequence[np.ndarray]
 """One array of scores for each task."""

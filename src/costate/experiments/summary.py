@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from costate.config import config_hash
+from costate.config.run_config import config_hash
 from costate.experiments.alignment_section import aligned
 from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, window_of
 from costate.experiments.statistics import Interval, mean_band, standard_deviation

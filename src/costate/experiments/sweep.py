@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from costate._errors import RunDirectoryError
-from costate._files import note_holder, output_folder, remove_file, try_lock, write_atomically
-from costate.checkpoint import newest_steps
-from costate.config import RunConfig, to_json
+from costate._base.errors import RunDirectoryError
+from costate._base.files import note_holder, output_folder, remove_file, try_lock, write_atomically
+from costate.config.run_config import RunConfig, to_json
 from costate.experiments.spec import PlannedRun, SweepSpec
 from costate.experiments.work import Job, failure_file, has_begun, read_failure
-from costate.metrics_rows import parse_row
-from costate.robustness import is_evaluated
-from costate.run_directory import Run
+from costate.runs.checkpoint import newest_steps
+from costate.runs.metrics_rows import parse_row
+from costate.runs.run_directory import Run
+from costate.trained.robustness import is_evaluated
 
 MANIFEST = "sweep.json"
 LOCK = "sweep.lock"

@@ -17,7 +17,7 @@ from costate.experiments.statistics import (
     standard_deviation,
     stratified_bootstrap,
 )
-from costate.robustness import area_under
+from costate.trained.robustness import area_under
 
 # A run that ends below this share of the best run on its task has not learned the task.
 FAILED_SHARE = 0.1

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from costate.console import can_redraw, duration
 from costate.experiments.sweep import Standing, Status
+from costate.training.console import can_redraw, duration
 
 STYLES = {Status.RUNNING: "cyan", Status.EVALUATING: "cyan", Status.FINISHED: "green", Status.FAILED: "red", Status.INTERRUPTED: "yellow"}
 

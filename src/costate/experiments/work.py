@@ -18,22 +18,22 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from costate._checks import printable
-from costate._errors import ConfigError, CostateError, RunDirectoryError
-from costate._files import explained_errors, remove_file, remove_folder, try_lock, write_atomically
-from costate._lean import this_process_is_ours
-from costate._out_of_memory import out_of_memory
-from costate._streams import make_writable
-from costate._task_files import load_task_files
-from costate.checkpoint import newest_steps
-from costate.config import RunConfig, from_json, to_json, without_changeable
+from costate._base.checks import printable
+from costate._base.errors import ConfigError, CostateError, RunDirectoryError
+from costate._base.files import explained_errors, remove_file, remove_folder, try_lock, write_atomically
+from costate._base.lean import this_process_is_ours
+from costate._base.out_of_memory import out_of_memory
+from costate._base.streams import make_writable
+from costate._base.task_files import load_task_files
+from costate.config.run_config import RunConfig, from_json, to_json, without_changeable
 from costate.experiments.processors import claim_cores
-from costate.interrupts import INTERRUPTED
-from costate.robustness import measure
-from costate.run_contents import foreign_entries
-from costate.run_directory import CONFIG_FILE, open_run
-from costate.sentinel import guarded
-from costate.training import resume, resume_together, train_together
+from costate.runs.checkpoint import newest_steps
+from costate.runs.interrupts import INTERRUPTED
+from costate.runs.run_contents import foreign_entries
+from costate.runs.run_directory import CONFIG_FILE, open_run
+from costate.runs.sentinel import guarded
+from costate.trained.robustness import measure
+from costate.training.loop import resume, resume_together, train_together
 
 # Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
 DONE, FAILED, STOPPED = 0, 3, INTERRUPTED

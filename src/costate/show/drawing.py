@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import viser
 
-from costate._types import Float
+from costate._base.types import Float
 from costate.envs.visible import AbstractVisibleRobot
 from costate.show.performance import heaviest_body
 from costate.show.player import Player

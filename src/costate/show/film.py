@@ -10,19 +10,19 @@ from typing import Literal
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from costate._errors import CheckpointError, ConfigError
-from costate._files import check_replaceable, output_folder, replace_file
-from costate._progress import Tell, nobody
-from costate._types import UInt8
+from costate._base.errors import CheckpointError, ConfigError
+from costate._base.files import check_replaceable, output_folder, replace_file
+from costate._base.progress import Tell, nobody
+from costate._base.types import UInt8
 from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
-from costate.evaluation_log import best_step
-from costate.run_directory import Run
+from costate.runs.evaluation_log import best_step
+from costate.runs.run_directory import Run
 from costate.show.performance import Performance
 from costate.show.player import Moment, Player
 from costate.show.renderer import Renderer
 from costate.show.settings import FilmConfig
-from costate.startup import prepare_jax
-from costate.trained import shown_steps
+from costate.trained.trained import shown_steps
+from costate.training.startup import prepare_jax
 
 FORMATS = (".mp4", ".gif")
 # Policies of one run that a grid compares, from the start of training to its end.

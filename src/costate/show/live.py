@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from costate._lean import this_process_is_ours
-from costate._streams import make_writable
-from costate.config import RunConfig
-from costate.interrupts import stop_requests
-from costate.run_directory import CONFIG_FILE, open_run
+from costate._base.lean import this_process_is_ours
+from costate._base.streams import make_writable
+from costate.config.run_config import RunConfig
+from costate.runs.interrupts import stop_requests
+from costate.runs.run_directory import CONFIG_FILE, open_run
 from costate.show.requirements import require
 from costate.show.settings import ViewConfig, check_port
-from costate.trained import shown_steps
+from costate.trained.trained import shown_steps
 
 # For systems that know nothing more polite.
 NICENESS = 19

@@ -10,9 +10,9 @@ from typing import Any
 
 import viser
 
-from costate._errors import CheckpointError, ConfigError
+from costate._base.errors import CheckpointError, ConfigError
 from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
-from costate.run_directory import Run
+from costate.runs.run_directory import Run
 from costate.show.drawing import Drawing
 from costate.show.guard import start_server
 from costate.show.performance import Performance, Push
@@ -21,7 +21,7 @@ from costate.show.plots import LivePlots, TrainingPlots
 from costate.show.scene import Scene, radius_of
 from costate.show.screen import HEIGHT, Screen
 from costate.show.sensors import Blackouts
-from costate.trained import shown_steps
+from costate.trained.trained import shown_steps
 
 NEWEST = "newest"
 # Seconds after the last sign of a held button until it counts as let go.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Float
+from costate._base.errors import ConfigError
+from costate._base.types import Float
 from costate.envs.visible import AbstractVisibleRobot
 from costate.show.player import Moment, Player, timestep_of
 from costate.show.sensors import Blackouts, next_dark

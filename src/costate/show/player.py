@@ -7,14 +7,14 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from costate._types import Float
-from costate.controllers import Carry
+from costate._base.types import Float
 from costate.envs.base import Layout, TimeStep
 from costate.envs.tasks import Task
 from costate.envs.visible import AbstractVisibleRobot
-from costate.run_directory import Run
+from costate.policies.controllers import Carry
+from costate.runs.run_directory import Run
 from costate.show.sensors import SwitchedSensors
-from costate.trained import Point, load_insight
+from costate.trained.trained import Point, load_insight
 
 
 class Moment(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import viser
 
-from costate._types import Float
+from costate._base.types import Float
 from costate.show.performance import Performance, strongest
 from costate.show.player import Moment
 

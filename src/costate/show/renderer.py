@@ -9,8 +9,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import UInt8
+from costate._base.errors import ConfigError
+from costate._base.types import UInt8
 from costate.show.performance import heaviest_body
 from costate.show.scene import LARGEST_SCENE, Scene, radius_of
 

@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from costate._errors import ConfigError
+from costate._base.errors import ConfigError
 
 
 def require(what: str, *modules: str) -> None:

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import trimesh
 
-from costate._types import Float, Int
+from costate._base.types import Float, Int
 
 # Where a model says that a plane has no end.
 HORIZON = 40.0

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._errors import ConfigError
-from costate._types import Array, Bool, Float, UInt
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Bool, Float, UInt
 from costate.envs.base import Layout, TimeStep
 from costate.envs.faults import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import burst_chances, shortest_bursts

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from costate._errors import ConfigError
-from costate.config import check_seed
+from costate._base.errors import ConfigError
+from costate.config.run_config import check_seed
 from costate.envs.sensors import SensorConfig
 from costate.show.sensors import Blackouts
 

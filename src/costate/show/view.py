@@ -3,16 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 
-from costate._counted import counted
-from costate._errors import CheckpointError, ConfigError
-from costate.run_directory import Run
+from costate._base.counted import counted
+from costate._base.errors import CheckpointError, ConfigError
+from costate.runs.run_directory import Run
 from costate.show.pace import Pace
 from costate.show.page import Page
 from costate.show.performance import Performance
 from costate.show.player import Player
 from costate.show.settings import ViewConfig
-from costate.startup import prepare_jax
-from costate.trained import shown_steps
+from costate.trained.trained import shown_steps
+from costate.training.startup import prepare_jax
 
 # Plots are drawn anew this much more seldom than the robot.
 FRAMES_PER_PLOT = 6.0

@@ -3,7 +3,7 @@
 import abc
 from typing import Any, NamedTuple
 
-from costate._types import Array, Bool, Float, Key
+from costate._base.types import Array, Bool, Float, Key
 
 FaultState = Any
 """What a fault remembers between two steps, as a pytree; None if it remembers nothing."""

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from costate._errors import ConfigError
-from costate._types import Array, Bool, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Bool, Float
 
 
 def working(

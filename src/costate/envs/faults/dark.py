@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool
+from costate._base.types import Array, Bool
 from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 

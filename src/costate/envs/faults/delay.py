@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Bool, Float, Int, Key
+from costate._base.types import Array, Bool, Float, Int, Key
 from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 

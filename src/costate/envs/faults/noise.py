@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from costate._types import Array, Bool, Key
+from costate._base.types import Array, Bool, Key
 from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._types import Array, Bool, Key
+from costate._base.types import Array, Bool, Key
 from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import working
 

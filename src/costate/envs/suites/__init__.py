@@ -1,6 +1,6 @@
 """The tasks by where they come from. A file here registers records in ``TASKS``; it is all that another engine's tasks need to be found."""
 
-from costate._discovery import import_all
+from costate._base.discovery import import_all
 from costate.envs.tasks import TASKS
 
 import_all(__name__, __path__)

@@ -7,18 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from costate._types import Float
+from costate._base.types import Float
 from costate.control.costs import FreeControl, FuelCost
 from costate.control.discretisation import gathered_noise, held_control
 from costate.control.regulator import Regulator, best_expected_cost, estimates, stationary_value
-from costate.envs import double_integrator, torque_pendulum
-from costate.envs.analytic import AbstractWorld, AnalyticEnv
 from costate.envs.base import Layout
-from costate.envs.double_integrator import ReachRestWorld
-from costate.envs.linear_quadratic import LinearQuadraticWorld
-from costate.envs.stage_world import WorldStage
 from costate.envs.tasks import TASKS, KnownOptimum, Played, Task
-from costate.envs.torque_pendulum import TorquePendulumWorld
+from costate.envs.worlds import double_integrator, torque_pendulum
+from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
+from costate.envs.worlds.double_integrator import ReachRestWorld
+from costate.envs.worlds.linear_quadratic import LinearQuadraticWorld
+from costate.envs.worlds.stage_world import WorldStage
+from costate.envs.worlds.torque_pendulum import TorquePendulumWorld
 
 TIMESTEP = 0.1
 # Of every episode here.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from costate._types import Array, Float
+from costate._base.types import Array, Float
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.stage import AbstractStage
 from costate.envs.suite_record import AbstractSuiteTask
@@ -28,18 +28,18 @@ class SuiteTask(AbstractSuiteTask):
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         # Imported here, because loading the engine takes a second that `costate --help` should not.
-        from costate.envs.engine_envpool import EnvPoolEnv
+        from costate.envs.engines.envpool import EnvPoolEnv
 
         return EnvPoolEnv(self, batch_size, seeds)
 
     def stage(self, seed: int) -> AbstractStage:
         # Imported here, because it needs dm_control, which training does not.
-        from costate.envs.engine_dm_control import DmControlStage
+        from costate.envs.engines.dm_control import DmControlStage
 
         return DmControlStage(self.name, self.domain, self.goal, seed)
 
     def visible(self) -> AbstractVisibleRobot:
-        from costate.envs.engine_dm_control import DmControlRobot
+        from costate.envs.engines.dm_control import DmControlRobot
 
         return DmControlRobot(self.name, self.domain, self.goal)
 

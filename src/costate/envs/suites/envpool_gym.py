@@ -20,7 +20,7 @@ class GymRobotTask(Task):
     envpool_id: str
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
-        from costate.envs.engine_envpool import GymPoolEnv
+        from costate.envs.engines.envpool import GymPoolEnv
 
         return GymPoolEnv(self, self.envpool_id, batch_size, seeds)
 
@@ -28,7 +28,7 @@ class GymRobotTask(Task):
 def find_robot(name: str, identifier: str) -> Task:
     """The record of a robot by EnvPool's id."""
     # Imported here, because loading the engine takes a second that `costate --help` should not.
-    from costate.envs.engine_envpool import gym_robot
+    from costate.envs.engines.envpool import gym_robot
 
     robot = gym_robot(identifier)
     return GymRobotTask(

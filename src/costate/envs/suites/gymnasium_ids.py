@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from costate._errors import ConfigError
+from costate._base.errors import ConfigError
 from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Family, Task
 from costate.envs.visible import AbstractRobot
@@ -25,12 +25,12 @@ class GymnasiumTask(Task):
     """One whose ``render()`` gives pictures, where single ones can be made."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
-        from costate.envs.engine_gymnasium import host_env
+        from costate.envs.engines.gymnasium import host_env
 
         return host_env(self.name, self.make_vector(batch_size * len(seeds)), batch_size, seeds, self.episode_steps)
 
     def visible(self) -> AbstractRobot:
-        from costate.envs.gymnasium_robots import visible_robot
+        from costate.envs.engines.gymnasium_robots import visible_robot
 
         return visible_robot(self.name, self.make_vector, self.make_pictured)
 
@@ -79,7 +79,7 @@ def _task(name: str, described: Any, make_vector: Callable[[int], Any], budget: 
 def _engine() -> Any:
     """Loaded when it is asked for: it takes a moment that `costate --help` should not."""
     try:
-        from costate.envs import engine_gymnasium
+        from costate.envs.engines import gymnasium as engine_gymnasium
     except ImportError as error:
         raise ConfigError(f"Gymnasium cannot be loaded ({error}). Install it with: pip install 'costate[gymnasium]'.") from error
     return engine_gymnasium

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from costate._errors import ConfigError
-from costate._registry import nearest
+from costate._base.errors import ConfigError
+from costate._base.registry import nearest
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.tasks import TASKS, Family, Task
 
@@ -52,7 +52,7 @@ class PlaygroundTask(Task):
     def _engine(self) -> Any:
         # Imported here, because it is an extra, and takes seconds to load.
         try:
-            from costate.envs import engine_playground
+            from costate.envs.engines import playground as engine_playground
         except ImportError as error:
             raise ConfigError(
                 f"{self.name} needs MuJoCo Playground, which cannot be loaded ({error}). Install it with: pip install 'costate[playground]'. "

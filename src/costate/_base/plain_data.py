@@ -1,0 +1,85 @@
+"""Configs as plain data: dataclasses to JSON and back, with errors that name what does not fit."""
+
+import dataclasses
+from typing import Any, get_args, get_origin
+
+from costate._base.checks import whole
+from costate._base.errors import ConfigError
+from costate._base.other_names import instead_of
+from costate._base.registry import Registry, nearest
+
+CHOICES: dict[type, Registry[Any]] = {}
+"""Parts of a config that are chosen by name: what all of a kind have in common, and where they are registered."""
+
+
+def chosen_from(kind: str, base: Any) -> Registry[Any]:
+    """Return a registry of config classes, subclasses of ``base``, which appear in JSON under their names."""
+    registry: Registry[Any] = Registry(kind)
+    CHOICES[base] = registry
+    return registry
+
+
+def encode(part: Any) -> Any:
+    """A config as plain data; parts chosen by name carry that name."""
+    if isinstance(part, tuple):
+        return [encode(each) for each in part]
+    if not dataclasses.is_dataclass(part):
+        return part
+    return choice(part) | {field.name: encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
+
+
+def choice(part: Any) -> dict[str, Any]:
+    """The name of a part that was chosen by name."""
+    return next(({"name": registry.name_of(type(part))} for base, registry in CHOICES.items() if isinstance(part, base)), {})
+
+
+def decode(kind: type, data: Any, where: str) -> Any:
+    """The inverse of :func:`encode`; an unknown or ill-typed entry is an error that names it."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} should be an object with the fields of {kind.__name__}, but is {data!r}.")
+    data = dict(data)
+    for base, registry in CHOICES.items():
+        if kind is base:
+            kind = registry[data.pop("name", "")]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in data.keys() - fields.keys():
+        raise ConfigError(f"{where} has an unknown field {name!r}. {instead_of(name) or nearest(name, tuple(fields))}")
+    for name, field in fields.items():
+        if name not in data and field.default is dataclasses.MISSING:
+            raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
+    values = {name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()}
+    try:
+        return kind(**values)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        # A part of somebody else's knows nothing of our errors.
+        raise ConfigError(f"A setting of {where} is out of range: {error}") from error
+
+
+def _decode_value(kind: Any, value: Any, where: str) -> Any:
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return decode(kind, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} is {value!r}, but it should be a list.")
+        return tuple(_decode_value(get_args(kind)[0], each, f"{where}[{i}]") for i, each in enumerate(value))
+    # Literal["a", "b"] lists values, float | None lists types, a plain type is itself.
+    allowed = get_args(kind) or (kind,)
+    if int in allowed and float not in allowed:
+        value = whole(value)
+    fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
+    if not fits or isinstance(value, bool):
+        raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(map(_in_words, allowed))}.")
+    if isinstance(value, int) and float in allowed:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{where} is a number of {len(str(value))} digits, but it must be a finite number.") from None
+    return value
+
+
+def _in_words(allowed: Any) -> str:
+    """A type or a value that is allowed, as a person would say it."""
+    words: dict[Any, str] = {int: "a whole number", type(None): "None"}
+    return words.get(allowed) or str(getattr(allowed, "__name__", repr(allowed)))

@@ -1,0 +1,52 @@
+"""``costate align``: how far the hidden state of a trained policy is the co-state."""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate._base.counted import counted
+from costate.cli.arguments import read_arguments
+from costate.cli.countdown import countdown
+from costate.cli.documents import document_on_stdout
+from costate.runs.run_directory import open_run
+from costate.trained.alignment.result import AlignmentSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignArguments:
+    """Compare the memory of a trained policy with the true co-states along its own trajectories, and with what chance would give."""
+
+    run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run."""
+    json: bool = False
+    """Print the result as one JSON document, and everything else to stderr."""
+    settings: Annotated[AlignmentSettings, tyro.conf.arg(name="")] = AlignmentSettings()
+
+
+ARGUMENTS = AlignArguments
+
+
+def run(arguments: list[str]) -> int:
+    """Compare hidden states with true co-states."""
+    from costate.trained.alignment.align import align, write_alignment
+    from costate.trained.alignment.result import table, to_json
+
+    parsed = read_arguments("align", AlignArguments, arguments)
+    trained = open_run(parsed.run)
+    settings = parsed.settings
+    with document_on_stdout(parsed.json) as give:
+        print(
+            f"{trained.config.task}: {counted(settings.episodes, 'episode')} of {settings.steps} moments, co-states over "
+            f"{counted(settings.horizon, 'step')} → "
+            f"{trained.path / 'alignment'}",
+            flush=True,
+        )
+        with countdown() as tell:
+            found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True), tell)
+        files = write_alignment(trained, found)
+        print(table(found))
+        print(f"written: {', '.join(str(file) for file in files)}")
+        give(to_json(trained, found) | {"written": files})
+    return 0

@@ -1,0 +1,81 @@
+"""``costate completion``: a script with which a shell completes commands, settings, tasks and runs."""
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any
+
+import tyro
+
+from costate.cli import commands
+from costate.cli.arguments import read_arguments
+from costate.cli.settings import Setting, settings_of_command
+from costate.cli.shells import Command, Flag, Grammar, ShellName, Values, script
+from costate.control.catalogue import PROBLEMS
+from costate.envs.tasks import TASKS
+from costate.experiments.spec import preset_names
+
+ANYWHERE = (
+    Flag("--tasks", "Load tasks of your own from a Python file.", Values(paths=True)),
+    Flag("--debug", "Show where an error came from.", None),
+    Flag("--help", "Show the settings.", None),
+    Flag("--help-all", "Show all settings.", None),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompletionArguments:
+    """Print a script with which a shell completes commands, settings, tasks and runs.
+
+    For example, in ~/.bashrc: eval "$(costate completion bash)"
+
+    With --tasks FILE, the tasks of that file are completed too.
+    """
+
+    shell: tyro.conf.Positional[ShellName]
+    """Shell that reads the script."""
+
+
+ARGUMENTS = CompletionArguments
+
+
+def run(arguments: list[str]) -> int:
+    """Print a script with which a shell completes all of this."""
+    parsed = read_arguments("completion", CompletionArguments, arguments)
+    print(script(parsed.shell, grammar()), end="")
+    return 0
+
+
+def grammar() -> Grammar:
+    """All commands with their settings."""
+    modules: dict[str, Any] = {
+        info.name: importlib.import_module(f"{commands.__name__}.{info.name}") for info in pkgutil.iter_modules(commands.__path__)
+    }
+    return {name: _command(module) for name, module in modules.items() if hasattr(module, "run")}
+
+
+def _command(module: Any) -> Command:
+    settings = [setting for _, found in settings_of_command(module) for setting in found]
+    # Backwards, so that what comes first stays.
+    flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
+    positional = next((setting for setting in settings if not setting.names), None)
+    # The docstring of `run` is the sentence of the overview.
+    return Command(str(module.run.__doc__), (*reversed(flags.values()), *ANYWHERE), Values() if positional is None else _values(positional))
+
+
+def _flag(name: str, setting: Setting) -> Flag:
+    return Flag(name, setting.description, _values(setting) if setting.value else None)
+
+
+def _values(setting: Setting) -> Values:
+    if setting.choices:
+        return Values(setting.choices)
+    match setting.value.rstrip(" …"):
+        case "TASK":
+            return Values(tuple(task.name for task in TASKS))
+        case "PROBLEM":
+            return Values(PROBLEMS.names())
+        case "SPEC":
+            return Values(preset_names(), paths=True)
+        case _:
+            return Values(paths=setting.paths)

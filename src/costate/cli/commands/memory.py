@@ -1,0 +1,67 @@
+"""``costate memory``: what memory is worth on a task."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Annotated
+
+import tyro
+
+from costate._base.files import write_atomically
+from costate.cli.arguments import read_arguments
+from costate.cli.commands.robustness import sensor_settings
+from costate.cli.commands.sweep import SweepOptions, conduct, standings_document
+from costate.cli.documents import document_on_stdout
+from costate.config.run_config import AlgorithmName
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryArguments:
+    """Train policies that differ in nothing but what they remember and see, with one budget, and put them into one table: without memory, with the
+    last few observations, with a recurrent memory (with and without the co-state loss), and one that sees everything.
+
+    For example: costate memory CartpoleSwingup --steps 2_000_000 --seeds 4
+    """
+
+    tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
+    """Tasks; `costate tasks` lists them."""
+    algorithm: AlgorithmName = "ppo"
+    """Learner of all of them; with soft actor-critic the one without memory still reads its own last control."""
+    seeds: int = 3
+    """Seeds of each."""
+    steps: int | None = None
+    """Environment steps of each; None for the task's budget in the paper, or a million with soft actor-critic."""
+    sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Settings of the sensors that all but the one which sees everything look through; by default the paper's dropout=0.5."""
+    frames: int = 8
+    """Observations that the policy with the last few of them remembers."""
+    episodes: int = 100
+    """Episodes by which each is judged."""
+    options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
+
+
+ARGUMENTS = MemoryArguments
+
+
+def run(arguments: list[str]) -> int:
+    """Measure what memory is worth on a task."""
+    from costate.experiments.collection import read_collection
+    from costate.experiments.memory import memory_spec, notes, table, to_json, worth_of
+
+    parsed = read_arguments("memory", MemoryArguments, arguments)
+    sensors = sensor_settings(parsed.sensors)
+    spec = memory_spec(parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes)
+    folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
+    with document_on_stdout(parsed.options.json) as give:
+        code = conduct(spec, folder, parsed.options)
+        if code != 0 or parsed.options.dry_run:
+            give(standings_document(spec, folder))
+            return code
+        worths = worth_of(read_collection(folder))
+        told = notes(parsed.algorithm, parsed.tasks)
+        document = {"format": 1, "results": to_json(worths), "notes": told}
+        write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
+        print("\n".join([table(worths), *told]))
+        print(f"written: {folder / 'memory.json'}")
+        give(document | {"written": folder / "memory.json"})
+    return code

@@ -1,0 +1,342 @@
+"""``costate train``: a new run, several seeds of it, or the continuation of one."""
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast, get_args
+
+import tyro
+
+from costate._base.checks import MOST_SEEDS, require_at_most
+from costate._base.errors import ConfigError, RunDirectoryError
+from costate._base.other_names import by_position, in_our_words
+from costate.cli.arguments import read_arguments
+from costate.cli.help_text import Layout
+from costate.cli.settings import settings_of
+from costate.config.naming import variant_name
+from costate.config.presets import PRESETS, PresetName, check_preset, preset, usual_preset
+from costate.config.run_config import AlgorithmName, RunConfig
+from costate.envs.sensors import SensorConfig
+from costate.envs.tasks import TASKS
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig
+from costate.learners.sac.update import SACConfig
+from costate.policies.cores import CORES
+from costate.policies.policy import PolicyConfig
+from costate.policies.readouts import READOUTS
+from costate.runs.interrupts import INTERRUPTED
+from costate.runs.run_directory import CONFIG_FILE, check_free, open_run, runs_in
+from costate.training.continuation import refusals
+
+if TYPE_CHECKING:
+    from costate.training.console import AbstractReporter
+
+# What brings settings of its own, for those who list all of them.
+BESIDE: tuple[list[str], ...] = (
+    [],
+    ["--algorithm", "sac"],
+    *(["--core", name] for name in CORES.names() if dataclasses.fields(CORES[name])),
+    *(["--readout", name] for name in READOUTS.names() if dataclasses.fields(READOUTS[name])),
+)
+CoreName = tyro.extras.literal_type_from_choices(CORES.names())
+ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
+
+
+@dataclasses.dataclass(frozen=True)
+class CommonArguments:
+    """What training needs to know, whatever the learner."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
+    """Task to train on; `costate tasks` lists them. gym:ID is one of Gymnasium. Not given with --resume."""
+    algorithm: AlgorithmName = "ppo"
+    """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps. Each has settings of its own."""
+    preset: PresetName = "nc-gru"
+    """Variant that supplies the defaults below."""
+    core: CoreName = "gru"  # type: ignore[valid-type]
+    """Recurrent core."""
+    readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
+    """Control law that turns the hidden state into an action."""
+    seed: int = 0
+    """Seed of weights, noise, sensor faults and episodes."""
+    seeds: int = 1
+    """Train so many seeds together in one program, counted from --seed; each has a folder of its own."""
+    devices: int | None = None
+    """Devices that share the learner's work; None for all that can be used."""
+    steps: int | None = None
+    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic. With --resume, the run's new length."""
+    out: pathlib.Path | None = None
+    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
+    resume: pathlib.Path | None = None
+    """Folder of a run to continue, instead of starting a new one; or a folder of several seeds, to continue them together."""
+    overwrite: bool = False
+    """Delete the run that is already in the folder."""
+    wandb: str | None = None
+    """Project at Weights & Biases to log to as well; without it nothing is sent anywhere. Offline with WANDB_MODE=offline."""
+    live: bool = False
+    """Serve curves and the newest policy in the browser while training goes on."""
+    port: int = 8080
+    """Port of --live, or the first free one after it."""
+    checkpoint_every: int = 20
+    """Iterations between two checkpoints."""
+    evaluate_every: int | None = None
+    """Environment steps between two evaluations without exploration noise; None for about 2 % of the time, 0 for none."""
+    diverged: Literal["stop", "slow-down"] = "stop"
+    """When a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
+    sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
+    policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
+    rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments(CommonArguments):
+    """Train a recurrent policy on a task whose sensors fail, or continue a run.
+
+    The settings of the learner are those of PPO; with --algorithm sac, those of soft actor-critic.
+    """
+
+    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicyArguments(CommonArguments):
+    """Train a recurrent policy by soft actor-critic on a task whose sensors fail, or continue a run.
+
+    The settings of the learner are those of soft actor-critic; without --algorithm sac, those of PPO.
+    """
+
+    sac: Annotated[SACConfig, tyro.conf.arg(name="")] = SACConfig()
+
+
+LAYOUT = Layout(
+    examples=(
+        ("costate train CartpoleSwingup --steps 1e6", "Ctrl-C saves and stops"),
+        ("costate train WalkerStand --preset fast", "stands half blind within a minute"),
+        ("costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "go on after that"),
+    ),
+    groups={
+        "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
+        "Task and sensors": ("task", "sensors"),
+        "Learner": ("algorithm", "ppo", "sac", "rollout"),
+        "Policy": ("core", "readout", "policy"),
+        "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
+    },
+    usual={
+        "preset": "Variant:",
+        "steps": "Environment steps, if not the budget of the task; 1e6 is a million.",
+        "seed": "Seed of weights, noise, sensor faults and episodes.",
+        "seeds": "Seeds to train together, counted from --seed.",
+        "out": "Folder of the run, if not runs/TASK/VARIANT/seed-SEED.",
+        "overwrite": "Delete the run that is already in the folder.",
+        "resume": "Folder of a run to continue.",
+        "task": "Task to train on; `costate tasks` lists them.",
+        "sensors.dropout": "Probability that all sensors go dark for a step.",
+        "sensors.group_dropout": "The same of each group of sensors by itself.",
+        "sensors.burst_length": "Mean length of blackouts, in steps, if they last.",
+        "sensors.noise": "Standard deviation of noise on every sensor.",
+        "sensors.hide": "Groups of sensors to leave out; `velocity` for all velocities.",
+        "algorithm": "PPO, or soft actor-critic, which needs fewer steps.",
+        "rollout.environments": "Environments side by side.",
+        "ppo.costate_coef": "Weight of the co-state loss.",
+        "sac.costate_coef": "Weight of the co-state loss.",
+        "ppo.learning_rate": "Adam's step size at the start.",
+        "sac.learning_rate": "Adam's step size.",
+        "core": "Memory:",
+        "policy.hidden_size": "Width of the memory.",
+        "evaluate_every": "Environment steps between two evaluations; 0 for none.",
+        "checkpoint_every": "Iterations between two checkpoints.",
+        "live": "Watch training in the browser.",
+        "wandb": "Project at Weights & Biases to log to as well.",
+    },
+    closing="All {count} settings: `costate train --help-all`; those of soft actor-critic: --algorithm sac --help-all.",
+)  # fmt: skip
+
+
+def arguments_for(words: list[str]) -> CommonArguments:
+    """The arguments that train has beside what stands in ``words``: the learner, the core and the readout decide about them."""
+    return _train_defaults(words)
+
+
+def run(arguments: list[str]) -> int:
+    """Train a recurrent policy, or continue a run."""
+    from costate.runs.closing_words import closing_words
+    from costate.training.console import reporter_for_stdout
+    from costate.training.loop import resume_together, train_together
+
+    arguments = in_our_words(by_position(arguments), _all_flags())
+    defaults = _train_defaults(arguments)
+    parsed = read_arguments("train", type(defaults), arguments, defaults, LAYOUT)
+    if parsed.resume is not None:
+        runs = runs_in(parsed.resume)
+        changes = _changes(parsed.resume, open_run(runs[0]).config, parsed, arguments)
+        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, open_run(runs[0]).config, runs[0], reporter):
+            outcomes = resume_together(
+                runs,
+                steps=changes.steps,
+                checkpoint_every=changes.checkpoint_every,
+                evaluate_every=changes.evaluate_every,
+                diverged=changes.diverged,
+                devices=parsed.devices,
+                wandb=parsed.wandb,
+                reporter=reporter,
+            )
+        where = parsed.resume
+    else:
+        configs = _seed_configs(_run_config(parsed), parsed.seeds)
+        folder = pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0], parsed.preset)
+        many = len(configs) > 1
+        where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
+        if many and (where / CONFIG_FILE).is_file():
+            raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
+        outs = [where / f"seed-{config.seed}" if many else where for config in configs]
+        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, configs[0], outs[0], reporter):
+            outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+    if not all(outcome.finished for outcome in outcomes):
+        print(f"stopped and saved; continue with: costate train --resume {where}")
+        return INTERRUPTED
+    for outcome in outcomes:
+        for line in closing_words(outcome.run, f"seed {outcome.run.config.seed}: " if len(outcomes) > 1 else ""):
+            print(line)
+    run = outcomes[0].run
+    folders = ", ".join(outcome.run.path.name for outcome in outcomes)
+    what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
+    print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
+    return 0
+
+
+def _all_flags() -> set[str]:
+    """Flags of train, whatever the learner."""
+    return {flag for kind in (TrainArguments, OffPolicyArguments) for setting in settings_of(kind) for flag in setting.names}
+
+
+def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter") -> contextlib.AbstractContextManager[None]:
+    """The live view of the first run, if it was asked for."""
+    if not arguments.live:
+        return contextlib.nullcontext()
+    from costate.show.live import check_watchable, watched
+
+    if arguments.resume is None:
+        # Before the view starts, which would show what is in the folder now.
+        check_free(out, overwrite=arguments.overwrite)
+    check_watchable(config, arguments.port)
+    return watched(out, arguments.port, arguments.resume is not None, reporter.say)
+
+
+def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed.")
+    require_at_most("seeds", seeds, MOST_SEEDS)
+    return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
+
+
+def _train_defaults(arguments: list[str]) -> CommonArguments:
+    """Defaults as the task, the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume"):
+        peek.add_argument(flag)
+    chosen, rest = peek.parse_known_args(arguments)
+    if chosen.resume is not None:
+        config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
+        return _as_arguments(config, usual_preset(config.algorithm))
+    # An unknown preset is left to the parser proper, whose error shows the choices.
+    name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
+    task = _task_among(rest)
+    config = preset(name, task or next(iter(TASKS)).name)
+    if task is not None and chosen.algorithm in get_args(AlgorithmName):
+        check_preset(name, task, chosen.algorithm)
+    policy = config.policy
+    # One that the preset has anyway keeps the settings that the preset gives it.
+    if chosen.core is not None and CORES[chosen.core] is not type(policy.core):
+        policy = dataclasses.replace(policy, core=CORES[chosen.core]())
+    if chosen.readout is not None and READOUTS[chosen.readout] is not type(policy.readout):
+        policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
+    return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
+
+
+def _task_among(words: list[str]) -> str | None:
+    """The task on a command line. None if there is none: the parser proper says what is missing or unknown."""
+    behind_flags = [word for before, word in itertools.pairwise(["", *words]) if before.startswith("--") and "=" not in before]
+    # A word behind a flag is more likely its value; some flags have none.
+    for word in (*(word for word in words if word not in behind_flags), *behind_flags):
+        with contextlib.suppress(ConfigError):
+            return TASKS[word].name
+    return None
+
+
+def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
+    common = CommonArguments(
+        task=config.task,
+        algorithm=config.algorithm,
+        preset=cast(PresetName, preset_name),
+        core=CORES.name_of(type(config.policy.core)),
+        readout=READOUTS.name_of(type(config.policy.readout)),
+        seed=config.seed,
+        steps=config.steps,
+        checkpoint_every=config.checkpoint_every,
+        evaluate_every=config.evaluate_every,
+        diverged=config.diverged,
+        sensors=config.sensors,
+        policy=config.policy,
+        rollout=config.rollout,
+    )
+    shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
+    return OffPolicyArguments(**shared, sac=config.sac) if config.algorithm == "sac" else TrainArguments(**shared, ppo=config.ppo)
+
+
+def _run_config(arguments: CommonArguments) -> RunConfig:
+    if not arguments.task:
+        raise ConfigError("No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them.")
+    return RunConfig(
+        task=arguments.task,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        checkpoint_every=arguments.checkpoint_every,
+        evaluate_every=arguments.evaluate_every,
+        diverged=arguments.diverged,
+        policy=arguments.policy,
+        sensors=arguments.sensors,
+        rollout=arguments.rollout,
+        algorithm=arguments.algorithm,
+        ppo=arguments.ppo if isinstance(arguments, TrainArguments) else PPOConfig(),
+        sac=arguments.sac if isinstance(arguments, OffPolicyArguments) else SACConfig(),
+    )
+
+
+class _Changes(NamedTuple):
+    """What a run is given anew when it goes on; None for what stays."""
+
+    steps: int | None
+    checkpoint_every: int | None
+    evaluate_every: int | None
+    diverged: str | None
+
+
+def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, arguments: list[str]) -> _Changes:
+    """What was asked for of the settings that may change while a run goes on. Any other that differs is an error that gives the reason."""
+    flags = {argument.split("=")[0].replace("_", "-") for argument in arguments}
+    meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
+    if meaningless:
+        raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
+    # A core or readout of another name stands for its default settings.
+    policy = parsed.policy
+    if CORES[parsed.core] is not type(policy.core):
+        policy = dataclasses.replace(policy, core=CORES[parsed.core]())
+    if READOUTS[parsed.readout] is not type(policy.readout):
+        policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
+    wanted = _run_config(dataclasses.replace(parsed, policy=policy))
+    refused = refusals(config, wanted)
+    if refused:
+        raise ConfigError(
+            f"{run} cannot be resumed with another config. Changed: {'; '.join(refused)}. Leave these flags out, or start a new run with --out. A "
+            f"run that goes on can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged."
+        )
+    if wanted.evaluate_every is None and config.evaluate_every is not None:
+        raise ConfigError(f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 for no evaluation.")
+    return _Changes(
+        # A flag that says what the first run has already can be news to the others.
+        wanted.total_steps if "--steps" in flags or wanted.steps != config.steps else None,
+        wanted.checkpoint_every if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every else None,
+        wanted.evaluate_every if "--evaluate-every" in flags or wanted.evaluate_every != config.evaluate_every else None,
+        wanted.diverged if "--diverged" in flags or wanted.diverged != config.diverged else None,
+    )

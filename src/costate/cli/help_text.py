@@ -1,0 +1,109 @@
+"""What ``costate COMMAND --help`` shows: the settings that people use on one screen, and with ``--help-all`` all of them."""
+
+import dataclasses
+import inspect
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from costate.cli.settings import Arguments, Setting, settings_of
+
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
+WIDEST, NARROWEST = 100, 60
+# Names of flags and what they take are in a column of this width; longer ones have a line of their own.
+COLUMN = 28
+# Choices that fit beside their flag are shown there, the others behind the description.
+SHORT_CHOICES = 16
+OTHERS = "Settings"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the settings of a command are arranged."""
+
+    examples: tuple[tuple[str, str], ...] = ()
+    """Command lines, and what each is for."""
+    groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Title → places of settings, or parts of the arguments that hold them. What stands in none is in the last group, or in one of its own."""
+    usual: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Places of the settings on the first screen, with a short description of each; all are on it if there are none."""
+    without_defaults: tuple[str, ...] = ()
+    """Parts whose defaults mean nothing, because what is not given is as something else says."""
+    closing: str = ""
+    """A paragraph at the end of the first screen."""
+
+
+def help_wanted(arguments: Sequence[str]) -> bool:
+    return any(argument in (*HELP, HELP_ALL) for argument in arguments)
+
+
+def help_text(command: str, shape: Arguments, layout: Layout, everything: bool) -> str:
+    """The help of a command, no wider than the terminal."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    kind = shape if isinstance(shape, type) else type(shape)
+    settings = settings_of(shape)
+    first_screen = bool(layout.usual) and not everything
+    shown = [setting for setting in settings if not first_screen or setting.place in layout.usual]
+    positional = " ".join(_by_position(setting) for setting in settings if not setting.names)
+    blocks = [f"usage: costate {command} [SETTINGS] {positional}".rstrip()]
+    paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    if layout.examples:
+        blocks += [textwrap.fill(" ".join(paragraphs[0].split()), width), _examples(layout.examples)]
+        paragraphs = paragraphs[1:] if everything else []
+    blocks += [textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs if paragraph.strip()]
+    grouped = _grouped(shown, layout)
+    for title, group in grouped.items():
+        briefs = [layout.usual[each.place] if first_screen else "" for each in group]
+        lines = [line for each, brief in zip(group, briefs, strict=True) for line in _lines(each, layout, width, brief)]
+        blocks.append("\n".join([f"{title}:", *lines]))
+    if first_screen and layout.closing:
+        blocks.append(textwrap.fill(layout.closing.format(count=len(settings)), width))
+    return "\n\n".join(blocks)
+
+
+def _by_position(setting: Setting) -> str:
+    return setting.value if setting.default is dataclasses.MISSING else f"[{setting.value}]"
+
+
+def _examples(examples: Sequence[tuple[str, str]]) -> str:
+    widest = max(len(example) for example, _ in examples)
+    return "\n".join(["Examples:", *(f"  {example:{widest}}  # {what}" for example, what in examples)])
+
+
+def _grouped(settings: Sequence[Setting], layout: Layout) -> dict[str, list[Setting]]:
+    """Settings by the titles of their groups, in the order of the groups; those of a group without settings are left out."""
+    grouped: dict[str, list[Setting]] = {title: [] for title in layout.groups}
+    for setting in settings:
+        grouped.setdefault(_title(setting, layout), []).append(setting)
+    for title, places in layout.groups.items():
+        # In the order in which a group names them; what it names only by its part keeps the order of the fields.
+        order = {place: number for number, place in enumerate(places)}
+        grouped[title].sort(key=lambda setting: order.get(setting.place, len(order)))
+    return {title: group for title, group in grouped.items() if group}
+
+
+def _title(setting: Setting, layout: Layout) -> str:
+    """The group that names the setting itself, or else the closest part that it is in."""
+    parts = setting.place.split(".")
+    for length in range(len(parts), 0, -1):
+        for title, places in layout.groups.items():
+            if ".".join(parts[:length]) in places:
+                return title
+    return OTHERS
+
+
+def _lines(setting: Setting, layout: Layout, width: int, brief: str) -> list[str]:
+    """A setting with its description beside it, or with a brief one."""
+    listed = len(setting.value) > SHORT_CHOICES and bool(setting.choices) and bool(setting.names)
+    value = "NAME" if listed else setting.value
+    name = f"  {setting.flag} {value}".rstrip() if setting.names else f"  {value}"
+    text = brief or setting.description
+    if listed:
+        text = f"{text} {'' if brief else 'One of '}{', '.join(setting.choices)}."
+    default = "" if setting.place.split(".")[0] in layout.without_defaults else setting.shown_default
+    if default and not (brief and default == "None"):
+        text = f"{text} (default: {default})"
+    described = textwrap.wrap(text, width - COLUMN - 2, break_on_hyphens=False) or [""]
+    beside = len(name) <= COLUMN
+    first = [f"{name:{COLUMN}}  {described[0]}"] if beside else [name]
+    return [line.rstrip() for line in (*first, *(f"{'':{COLUMN}}  {line}" for line in described[beside:]))]

@@ -1,0 +1,110 @@
+"""What is wrong with a command line, as one paragraph. The parser draws boxes instead; it tells beforehand what it would draw."""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from costate._base.errors import CostateError, UsageError
+from costate._base.other_names import instead_of
+from costate._base.registry import nearest
+from costate.cli.settings import settings_of_command
+
+
+@contextlib.contextmanager
+def explained_usage(command: str, module: Any) -> Iterator[None]:
+    """While open, what tyro refuses is raised as a :class:`UsageError`; what our own configs refuse, as the error that they raised."""
+    import tyro
+
+    # Of all that tyro has, this is not promised to stay. Without it, its boxes are shown instead of our paragraphs.
+    hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
+    try:
+        with contextlib.nullcontext() if hook is None else hook(lambda event: _refuse(command, module, event)):
+            yield
+    except SystemExit as ending:
+        own = _own_error(ending)
+        if own is not None:
+            raise own from None
+        raise
+
+
+def _refuse(command: str, module: Any, event: Any) -> None:
+    # An error of ours inside of tyro's: a config that was read well but cannot work.
+    own = _own_error(sys.exception())
+    if own is not None:
+        raise own
+    raise UsageError(f"{_explanation(module, event)} `costate {command} --help-all` shows all settings.")
+
+
+def _own_error(error: BaseException | None) -> CostateError | None:
+    while error is not None and not isinstance(error, CostateError):
+        error = error.__context__
+    return error
+
+
+def _explanation(module: Any, event: Any) -> str:
+    match type(event).__name__:
+        case "UnrecognizedArgs":
+            return _unknown(module, event.tokens)
+        case "InvalidChoice":
+            return f"{_shown(event.argument)} is {event.value!r}. {nearest(event.value, tuple(event.choices))}"
+        case "MissingArgs":
+            return f"{', '.join(_shown(each.arg) for each in event.missing_arguments)} must be given."
+        case "BadValue":
+            return f"{_shown(event.argument)} needs a value, but none was given."
+        case "InstantiationFailure":
+            # A config that refuses a value says itself what is wrong with it; a value that is no number is told with its flag.
+            what = "A setting is out of range" if event.argument is None else f"{_shown(event.argument)} cannot be read"
+            return f"{what}: {_first_line(event.message)}."
+        case other:
+            return f"The command line cannot be read ({other})."
+
+
+def _shown(argument: Any) -> str:
+    """An argument as the help shows it: by its flag, or by what stands for it; a list of choices stands for nothing."""
+    if not argument.is_positional():
+        return str(argument.display_name())
+    metavar = str(argument.lowered.metavar)
+    return str(argument.field.intern_name).upper() if metavar.startswith("{") else metavar
+
+
+def _first_line(message: Any) -> str:
+    """What the parser says first. Where several types are possible, it names all of them and goes on with what it has tried."""
+    line = str(message).strip().partition("\n")[0].rstrip(".")
+    several = re.fullmatch(r"no type matching .* could be instantiated from (\[.*\])", line)
+    return line if several is None else f"{several[1]} is not what it takes"
+
+
+def _unknown(module: Any, tokens: list[str]) -> str:
+    """The first token that no setting takes; a value behind a misspelt flag is left over as well."""
+    flags = [token.partition("=")[0] for token in tokens if token.startswith("--")]
+    if not flags:
+        several = len(tokens) > 1
+        shown = ", ".join(map(repr, tokens))
+        return f"Unexpected argument{'s' * several} {shown}. Is a flag missing before {'them' if several else 'it'}?"
+    known: dict[str, list[list[str]]] = {}
+    for words, settings in settings_of_command(module):
+        for name in {name for setting in settings for name in setting.names}:
+            known.setdefault(name, []).append(words)
+    if flags[0] in known:
+        return _of_another_choice(flags[0], known[flags[0]])
+    hint = instead_of(flags[0]) or nearest(flags[0], tuple(known)).partition("Known:")[0].strip()
+    return f"There is no setting {flags[0]}. {hint}".strip()
+
+
+LEARNERS = {"ppo": "PPO", "sac": "soft actor-critic"}
+
+
+def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
+    """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
+    for part in ("core", "readout"):
+        if flag.startswith(f"--{part}."):
+            names = list(dict.fromkeys(name for choice, name in (way for way in ways if len(way) == 2) if choice == f"--{part}"))
+            listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
+            return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
+    owner, other = ("ppo", "sac") if [] in ways else ("sac", "ppo")
+    return (
+        f"{flag} is a setting of {LEARNERS[owner]}, and {LEARNERS[other]} has no such setting. Leave {flag} out, or choose {LEARNERS[owner]} "
+        f"with --algorithm {owner} or a preset of it."
+    )

@@ -1,0 +1,1 @@
+"""A run as data: its config, presets, names, and what older files mean."""

@@ -1,0 +1,96 @@
+"""Names of variants: the preset that a config is, or the nearest one and what differs from it.
+
+Folders, reports, legends and everything else that names a run use them.
+"""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from costate._base.first_release import CHOSEN, changes
+from costate.config.presets import PRESETS, PresetName, preset
+from costate.config.run_config import RunConfig, flat_json
+
+APART = frozenset({"task", "seed", "steps", "checkpoint_every", "evaluate_every"})
+"""Fields that are in no name: folders say task and seed, and a budget does not make another variant."""
+
+BASES: tuple[PresetName, ...] = (
+    "nc-gru", "gru", "nc-ctrnn", "ctrnn", "authors-code", "ncp", "nc-sac-gru", "sac-gru", "nc-sac-ctrnn", "sac-ctrnn", "fast",
+)  # fmt: skip
+"""Presets from which names are made; of equally near ones the first counts. Do not add presets: runs would be renamed."""
+
+LONGEST = 90
+"""Letters of a name at most, so that a folder with its parents and files stays below every system's limit."""
+
+# Letters without a meaning for file systems and shells; no capitals, which some file systems do not tell apart.
+PLAIN = re.compile(r"-?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+
+
+def variant_name(config: RunConfig, wanted: str = "") -> str:
+    """Return the preset that a config is, whatever its task, seed and budget.
+
+    A config that is no preset is named by the nearest one and what differs: ``nc-gru+costate-coef=0.1``. Two
+    presets can be the same on a task; there ``wanted`` says which of them was asked for.
+    """
+    if wanted in PRESETS and not differences(config, preset(wanted, config.task)):
+        return wanted
+    of_its_learner = [name for name in BASES if preset(name, config.task).algorithm == config.algorithm]
+    found = {name: differences(config, preset(name, config.task)) for name in of_its_learner}
+    nearest = min(found, key=lambda name: len(found[name]))
+    return joined(nearest, found[nearest])
+
+
+def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
+    """Return the settings in which a config differs from another of its learner, by their names on the command line."""
+    ours, theirs = _settings(config), _settings(base)
+    # A core or readout of another name has settings of its own, which differ from their own defaults only.
+    chosen = {part: getattr(config.policy, part) for part in CHOSEN if ours[part] != theirs[part]}
+    different = {name: value for name, value in ours.items() if name.split(".")[0] not in chosen and theirs.get(name, ...) != value}
+    for part, value in chosen.items():
+        name = ours[part]
+        own = changes(value, CHOSEN[part].get(name, {}))
+        different |= {part: name} | {_flag(f"{part}.{field}"): given for field, given in own.items()}
+    return dict(sorted(different.items()))
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a config by their names on the command line, without those of the unused learner."""
+    other = "sac." if config.algorithm == "ppo" else "ppo."
+    flat = {path: value for path, value in flat_json(config).items() if path not in APART and not path.startswith(other)}
+    return {_flag(re.sub(r"^(policy|sensors|rollout|ppo|sac)\.", "", path).removesuffix(".name")): value for path, value in flat.items()}
+
+
+def _flag(path: str) -> str:
+    return path.replace("_", "-")
+
+
+def joined(base: str, different: dict[str, Any]) -> str:
+    """Join a base and what differs from it into one name.
+
+    A name that is too long, or not safe as a file name, is cut or changed and ends with a digest.
+    """
+    parts = [f"{name}={_text(value)}" for name, value in different.items()]
+    name = "+".join([base, *parts])
+    if len(name) <= LONGEST and all(PLAIN.fullmatch(setting) for setting in different) and all(map(_is_plain, different.values())):
+        return name
+    # What was cut off or replaced may be all that tells two configs apart.
+    digest = hashlib.sha256(json.dumps([base, different], sort_keys=True).encode()).hexdigest()[:8]
+    safe = re.sub(r"[^a-z0-9.,_+=-]", "-", name.lower())
+    return f"{safe[: LONGEST - 9].rstrip('.,+=-')}+{digest}"
+
+
+def _text(value: Any) -> str:
+    """Return a value as short as it can be without being taken for another."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value)) or "none"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0").replace("e+", "e")
+    return "none" if value is None else str(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value's text is safe in a name and no other value has the same."""
+    if isinstance(value, list | tuple):
+        return not value or (all(isinstance(each, str) and _is_plain(each) for each in value) and list(value) != ["none"])
+    return bool(PLAIN.fullmatch(_text(value)))

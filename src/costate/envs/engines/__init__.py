@@ -1,0 +1,1 @@
+"""Engines that run tasks, each the only file that imports its simulator."""

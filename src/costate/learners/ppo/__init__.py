@@ -1,0 +1,1 @@
+"""Proximal policy optimisation with the co-state loss, as in the paper."""

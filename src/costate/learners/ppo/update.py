@@ -1,0 +1,168 @@
+"""Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): one update, and the state of training."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from costate._base.types import Array, Float, Int, Key, PyTree
+from costate.learners.averages import Metrics, episode_metrics, weighted_variance
+from costate.learners.ppo.batch import Batch, Foresight, Rows, make_batch, take_minibatch
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.losses import targets_of, total_loss
+from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
+from costate.learners.sharding import ALONE, Shards
+from costate.policies.cores import Memory, read_sequence
+from costate.policies.costate_loss import epistemic_spread, member_targets
+from costate.policies.policy import RecurrentActorCritic
+from costate.policies.running_stats import RunningStats, empty_stats, merge, normalise
+
+
+class TrainState(eqx.Module):
+    """Everything that training changes."""
+
+    policy: RecurrentActorCritic
+    optimiser: PyTree
+    observation_stats: RunningStats
+    return_stats: RunningStats
+    key: Key[Array, ""]
+    iteration: Int[Array, ""]
+    slow: RecurrentActorCritic | None = None
+    """A slow average of the policy, where targets come from one."""
+    pace: Float[Array, ""] | None = None
+    """What the step size has been multiplied by, where it is steered."""
+
+
+def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
+    """Training before its first iteration."""
+    optimiser = make_optimiser(config, iterations=1).init(policy)
+    slow = None if config.slow_critic is None else policy
+    pace = jnp.ones((), jnp.float32) if config.learning_rate_decay == "adaptive" else None
+    return TrainState(policy, optimiser, empty_stats((observation_size,)), empty_stats(), key, jnp.zeros((), jnp.int32), slow, pace)
+
+
+def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
+    """Clipped Adam whose step size is constant within an iteration."""
+    per_iteration = config.epochs * config.minibatches
+
+    def step_size(count: Int[Array, ""]) -> Float[Array, ""]:
+        return learning_rate(config, iterations, count // per_iteration)
+
+    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon))
+
+
+def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """Step size in an iteration, counted from 0, before it is steered: the same throughout, or falling linearly to reach zero after the last one."""
+    if config.learning_rate_decay == "linear":
+        return config.learning_rate * (1.0 - iteration / iterations)
+    return jnp.asarray(config.learning_rate)
+
+
+def steered(pace: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
+    """The pace after an iteration that changed the policy by ``divergence``.
+
+    Faster by half if that was less than half of the target, slower by a third if it was more than twice the target, as the penalty of Schulman et
+    al. (2017, Section 4) is steered by other factors; at most ten times faster or slower than the learning rate that was given.
+    """
+    quicker = jnp.where(divergence < 0.5 * target, pace * 1.5, pace)
+    return jnp.clip(jnp.where(divergence > 2.0 * target, pace / 1.5, quicker), 0.1, 10.0)
+
+
+def warmed_up(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
+    """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
+    return jnp.minimum(1.0, iteration / (config.costate_warmup * iterations)) if config.costate_warmup > 0.0 else 1.0
+
+
+def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
+    """A key beside those that shuffle the epochs: numbered, as they are, and numbered after them."""
+    return jax.random.fold_in(key, config.epochs)
+
+
+def foresee(config: PPOConfig, observation_clip: float | None, state: TrainState, trajectory: Trajectory, key: Key[Array, ""]) -> Foresight:
+    """Bootstrap masks, slow targets and the reward for exploring, as far as they are asked for."""
+    members, target, bonus = None, None, None
+    if trajectory.member_values is not None:
+        members = jax.random.bernoulli(key, config.bootstrap, trajectory.member_values.shape[1:])
+
+    def memory_of(policy: RecurrentActorCritic) -> Memory:
+        features = policy.encoder.encode(normalise(state.observation_stats, trajectory.observation, observation_clip))
+        return read_sequence(policy.core, features, trajectory.core_state[0], trajectory.is_first)
+
+    if state.slow is not None:
+        target = targets_of(config, state.slow, memory_of(state.slow))
+    if config.spread_bonus > 0.0:
+        spread = epistemic_spread(member_targets(state.policy.core, state.policy.critic, memory_of(state.policy)))
+        # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
+        bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
+    return Foresight(members, target, bonus)
+
+
+def optimise(
+    config: PPOConfig,
+    optimiser: optax.GradientTransformation,
+    policy: RecurrentActorCritic,
+    optimiser_state: PyTree,
+    batch: Batch,
+    key: Key[Array, ""],
+    shards: Shards,
+    warmth: Float[Array, ""] | float = 1.0,
+    pace: Float[Array, ""] | None = None,
+) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
+    """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
+    streams = batch.core_state.shape[0]
+    order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
+
+    def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Any]:
+        policy, optimiser_state = carry
+        own = take_minibatch(batch, streams, shards)
+        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, own, config, shards, warmth)
+        gradient = shards.total(gradient)
+        updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
+        # Adam's steps are proportional to its step size.
+        updates = updates if pace is None else jax.tree.map(lambda step: pace * step, updates)
+        return (optax.apply_updates(policy, updates), optimiser_state), (metrics, optax.tree.norm(gradient))
+
+    minibatches = order.reshape(config.epochs * config.minibatches, -1)
+    (policy, optimiser_state), (shares, gradient_norm) = jax.lax.scan(descend, (policy, optimiser_state), minibatches)
+    metrics = shards.total(shares) | {"losses/grad_norm": gradient_norm}
+    return policy, optimiser_state, jax.tree.map(lambda m: m[-config.minibatches :].mean(), metrics)
+
+
+def update(
+    config: PPOConfig,
+    rollout: RolloutConfig,
+    iterations: int,
+    state: TrainState,
+    trajectory: Trajectory,
+    final_value: Float[Array, " B"],
+    shards: Shards = ALONE,
+) -> tuple[TrainState, Metrics]:
+    """Everything between two rollouts of one seed. All shards hold the whole trajectory and end with the same state."""
+    keys = iteration_keys(state.key)
+    # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
+    # them before the update would make the first importance ratio differ from 1.
+    return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
+    foresight = foresee(config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update))
+    batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value, foresight)
+    optimiser = make_optimiser(config, iterations)
+    warmth = warmed_up(config, iterations, state.iteration)
+    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update, shards, warmth, state.pace)
+    observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
+    slow = None if state.slow is None else jax.tree.map(lambda slow, now: slow + config.slow_critic * (now - slow), state.slow, policy)
+    metrics["training/learning_rate"] = learning_rate(config, iterations, state.iteration) * (1.0 if state.pace is None else state.pace)
+    pace = None if state.pace is None else steered(state.pace, metrics["losses/approx_kl"], config.target_kl)
+    state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1, slow, pace)
+    if foresight.bonus is not None:
+        metrics["costate/bonus"] = foresight.bonus.mean()
+    metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
+    episodes = episode_metrics(trajectory.ends, trajectory.episode_return, trajectory.episode_length)
+    metrics["training/reward_scale"] = jnp.sqrt(return_stats.variance)
+    return state, metrics | _value_metrics(batch.rows) | episodes | policy.readout.exploration()
+
+
+def _value_metrics(rows: Rows) -> Metrics:
+    unexplained = weighted_variance(rows.value_target - rows.value, rows.weight)
+    explained = 1.0 - unexplained / jnp.maximum(weighted_variance(rows.value_target, rows.weight), 1e-8)
+    return {"losses/explained_variance": explained}

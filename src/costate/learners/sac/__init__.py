@@ -1,0 +1,1 @@
+"""Recurrent soft actor-critic with the co-state loss."""

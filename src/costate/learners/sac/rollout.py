@@ -1,0 +1,106 @@
+"""Environment × actor → rows for the replay: one compiled loop like that of the paper's rollout, without the values that on-policy learning needs."""
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._base.types import Array, Bool, Float, Int, Key
+from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.learners.rollout import Exploration, count_step, read_in_part, state_size_of
+from costate.learners.sac.replay import ReplayRows
+from costate.policies.controllers import scale_control
+from costate.policies.cores import step_batch
+from costate.policies.running_stats import RunningStats
+from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
+
+
+class SACRolloutState(eqx.Module):
+    """Where every stream stands between two iterations."""
+
+    env_state: EnvState
+    timestep: TimeStep
+    core_state: Float[Array, "*N B C"]
+    critic_state: Float[Array, "*N B G"] | None
+    """What the critic remembers, where that is stored with every row."""
+    before: Float[Array, "*N B A"]
+    """The control before the observation."""
+    episode_return: Float[Array, "*N B"]
+    episode_length: Int[Array, "*N B"]
+
+
+def begin_sac(env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]) -> SACRolloutState:
+    """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
+    env_state, timestep = env.reset_seeds(keys)
+    shape = (keys.shape[0], env.batch_size)
+    widths = (state_size_of(actors.core), None if critics is None else state_size_of(critics.core), env.action_size)
+    # Made by NumPy, for the reason given in `first_step`.
+    memories = (None if width is None else np.zeros((*shape, width), np.float32) for width in widths)
+    return SACRolloutState(env_state, timestep, *jax.device_put((*memories, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
+
+
+class Episodes(NamedTuple):
+    """How episodes went, row by row."""
+
+    ends: Bool[Array, "T B"]
+    episode_return: Float[Array, "T B"]
+    episode_length: Int[Array, "T B"]
+
+
+def roll_sac(
+    env: AbstractEnv,
+    observation_clip: float | None,
+    actor: RecurrentActor,
+    critic: RecurrentCritic | None,
+    stats: RunningStats,
+    warming_up: Bool[Array, ""],
+    state: SACRolloutState,
+    exploration: Exploration,
+    with_complete: bool = False,
+    faults: Float[Array, ""] | None = None,
+    explorers: int = 0,
+) -> tuple[SACRolloutState, ReplayRows, Episodes]:
+    """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
+
+    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts. ``faults`` is the
+    share of the observations that is read through them, while they set in. The first ``explorers`` environments never stop doing uniform controls;
+    how their episodes went says nothing about the policy, so their ends are not told.
+    """
+    explores = jnp.arange(env.batch_size) < explorers
+
+    actor = dataclasses.replace(actor, core=actor.core.apart())
+    critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
+
+    def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
+        seen = state.timestep
+        inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
+        policy, core_state = act_once(actor, inputs, state.core_state, seen.is_first)
+        complete = without_blackout(seen) if with_complete else None
+        critic_state, memory = state.critic_state, None
+        if critic is not None and critic_state is not None:
+            memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
+            judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
+            critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
+        action = jnp.where((warming_up | explores)[:, None], uniform_control(now.noise), policy.sample(now.noise)[0])
+        env_state, after = env.advance(state.env_state, scale_control(env, action), now.drawn)
+        after = read_in_part(after, now.chance, faults)
+        episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
+        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
+        following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)
+        return following, (row, Episodes(after.is_last & ~explores, episode_return, episode_length))
+
+    state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
+    return state, rows, episodes
+
+
+def without_blackout(seen: TimeStep) -> Float[Array, "B O"]:
+    """What working sensors show; without failing ones in between, what is seen."""
+    return seen.observation if seen.complete is None else seen.complete
+
+
+def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
+    """Uniform numbers in (−1, 1) from standard normal ones: 2Φ(ε) − 1."""
+    return jax.scipy.special.erf(noise / jnp.sqrt(2.0))

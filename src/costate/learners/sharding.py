@@ -1,0 +1,102 @@
+"""How the learner is spread over devices: whole seeds first, then the streams of each minibatch. Knows no kind of device."""
+
+import dataclasses
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from costate._base.errors import ConfigError
+from costate._base.types import Array
+
+SEEDS, STREAMS = "seeds", "streams"
+"""Names of the two axes of the mesh."""
+
+Tree = TypeVar("Tree")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The devices that compute one minibatch together, as seen from inside the program of one of them."""
+
+    count: int
+
+    def part(self, array: Array, axis: int) -> Array:
+        """This device's share of ``array`` along ``axis``."""
+        if self.count == 1:
+            return array
+        size = array.shape[axis] // self.count
+        return jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(STREAMS) * size, size, axis)
+
+    def total(self, tree: Tree) -> Tree:
+        """The sum over the devices, on each of them.
+
+        All arrays of a kind travel as one: devices wait for each other once for a message, which for the many small arrays of a network would take
+        as long as a short update itself.
+        """
+        if self.count == 1:
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        sums = list(leaves)
+        for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
+            places = [place for place, leaf in enumerate(leaves) if leaf.dtype == kind]
+            message = jax.lax.psum(jnp.concatenate([leaves[place].ravel() for place in places]), STREAMS)
+            ends = np.cumsum([leaves[place].size for place in places])
+            for place, piece in zip(places, jnp.split(message, ends[:-1]), strict=True):
+                sums[place] = piece.reshape(leaves[place].shape)
+        total: Tree = jax.tree.unflatten(structure, sums)
+        return total
+
+
+ALONE = Shards(1)
+
+
+class Layout(NamedTuple):
+    """A grid of devices."""
+
+    seeds: int
+    """Groups of devices; each trains its share of the seeds and never talks to the others."""
+    streams: int
+    """Devices in a group; each takes its share of every minibatch, and gradients are summed."""
+
+    @property
+    def devices(self) -> int:
+        return self.seeds * self.streams
+
+    @property
+    def shards(self) -> Shards:
+        return Shards(self.streams)
+
+    def mesh(self) -> jax.sharding.Mesh:
+        grid = np.array(jax.devices()[: self.devices]).reshape(self.seeds, self.streams)
+        return jax.sharding.Mesh(grid, (SEEDS, STREAMS))
+
+
+def choose_layout(devices: int | None, available: int, seeds: int, streams: int) -> Layout:
+    """The grid for ``devices`` of the ``available`` ones; for as many as can be used if that is None.
+
+    Seeds need no communication, so as many groups as possible; ``streams`` is the number of streams in a minibatch.
+    """
+    layouts = {layout.devices: layout for layout in _layouts(seeds, streams) if layout.devices <= available}
+    if devices is None:
+        return layouts[max(layouts)]
+    if devices in layouts:
+        return layouts[devices]
+    works = f"Numbers that work: {', '.join(map(str, sorted(layouts)))}."
+    if devices > available:
+        raise ConfigError(
+            f"devices is {devices}, but JAX sees {available} ({jax.devices()[0].platform}). {works} A CPU is cut into as many devices as "
+            "JAX_NUM_CPU_DEVICES says; more than there are cores only helps testing."
+        )
+    what = f"{streams} streams of a minibatch" if seeds == 1 else f"{seeds} seeds with {streams} streams in a minibatch"
+    raise ConfigError(f"devices is {devices}, but {what} cannot be split evenly over {devices}. {works}")
+
+
+def _layouts(seeds: int, streams: int) -> list[Layout]:
+    """All grids that split seeds and streams evenly, those with more groups last."""
+    return [Layout(s, m) for s in _divisors(seeds) for m in _divisors(streams)]
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]

@@ -1,0 +1,1 @@
+"""Parts of a policy: encoder, core, readout, critic; and what acts with them."""

@@ -1,0 +1,127 @@
+"""What acts when nobody learns: a network with its frozen normaliser, from raw observations to controls within their bounds."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from costate._base.types import Array, Float
+from costate.envs.base import AbstractActuators, TimeStep
+from costate.policies.cores import empty_core_state
+from costate.policies.policy import RecurrentActorCritic, act
+from costate.policies.running_stats import RunningStats, normalise
+from costate.policies.sac_networks import RecurrentActor, act_once, sac_inputs
+from costate.policies.squashed import to_bounds
+
+Carry = Any
+"""What a controller remembers between two steps."""
+
+
+class AbstractAgent(eqx.Module):
+    """What acts in a batch of streams, trained or not."""
+
+    @abc.abstractmethod
+    def empty_memory(self, env: AbstractActuators) -> Carry:
+        """What is remembered before the first step."""
+
+    @abc.abstractmethod
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+        """A control for every stream; where an episode starts, its memory does."""
+
+
+class AbstractController(AbstractAgent):
+    """Deterministic control of a batch of streams."""
+
+    stats: eqx.AbstractVar[RunningStats]
+    """By which observations are normalised."""
+
+    @abc.abstractmethod
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        """ỹ, what the core reads when it decides."""
+
+    @abc.abstractmethod
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        """h, the part of a memory that plays the co-state."""
+
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        """h in the coordinates of features, where the co-state loss compares it with ∂V/∂ỹ; h itself unless they have another width."""
+        return hidden
+
+    @abc.abstractmethod
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        """The part of a memory that is the core's, of which h is all or a part."""
+
+    @abc.abstractmethod
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        """The same memory with another state of the core."""
+
+
+class PolicyController(AbstractController):
+    """The paper's policy without noise: the control law itself, within the bounds."""
+
+    policy: RecurrentActorCritic
+    stats: RunningStats
+    observation_clip: float | None = eqx.field(static=True)
+
+    def empty_memory(self, env: AbstractActuators) -> Carry:
+        return empty_core_state(self.policy.core, env.batch_size)
+
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+        decision = act(self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first)
+        control = decision.control.actuate(decision.control.mode(), env.action_low, env.action_high)
+        return control, decision.core_state
+
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))
+
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        return self.policy.readout.costate(self.policy.core.expose(memory))
+
+    def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
+        return self.policy.in_features(hidden)
+
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        core_state: Float[Array, "B C"] = memory
+        return core_state
+
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        return core_state
+
+
+class SquashedController(AbstractController):
+    """The actor of soft actor-critic without noise; it also remembers what it did last."""
+
+    actor: RecurrentActor
+    stats: RunningStats
+    observation_clip: float | None = eqx.field(static=True)
+
+    def empty_memory(self, env: AbstractActuators) -> Carry:
+        return empty_core_state(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))
+
+    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+        core_state, before = memory
+        policy, core_state = act_once(self.actor, self._inputs(now, before), core_state, now.is_first)
+        control = policy.mode()
+        return scale_control(env, control), (core_state, control)
+
+    def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
+        return self.actor.encoder.encode(self._inputs(now, memory[1]))
+
+    def hidden(self, memory: Carry) -> Float[Array, "B H"]:
+        return self.actor.core.expose(memory[0])
+
+    def core_state(self, memory: Carry) -> Float[Array, "B C"]:
+        core_state: Float[Array, "B C"] = memory[0]
+        return core_state
+
+    def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
+        return core_state, memory[1]
+
+    def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
+        return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)
+
+
+def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
+    """From (−1, 1) to the bounds of the actuators."""
+    return to_bounds(control, env.action_low, env.action_high)

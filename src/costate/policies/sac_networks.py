@@ -1,0 +1,161 @@
+"""The two networks of soft actor-critic: an actor and a twin critic, each with an encoder and a core of its own.
+
+They are made of the same encoders, cores and readouts as the paper's policy. What they read differs: beside the observation, whether there was one,
+and the control before it, because off-policy data must say what was done.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._base.types import Array, Bool, Float, Key
+from costate.policies.cores import AbstractCore, Memory, empty_core_state, read_sequence, step_batch
+from costate.policies.cores.memoryless import Memoryless
+from costate.policies.initialisation import orthogonal
+from costate.policies.policy import Encoder, PolicyConfig, build_encoder
+from costate.policies.readouts import AbstractReadout, over_streams
+from costate.policies.running_stats import RunningStats, normalise
+from costate.policies.squashed import SquashedGaussian, bounded_log_std
+
+HEADS = 2
+
+
+class Layer(eqx.Module):
+    """x ↦ x W + b."""
+
+    weights: Float[Array, "I J"]
+    bias: Float[Array, " J"]
+
+    def apply(self, x: Float[Array, "*S I"]) -> Float[Array, "*S J"]:
+        product = x @ self.weights
+        return product + jnp.broadcast_to(self.bias, product.shape)
+
+
+class QHead(eqx.Module):
+    """Q(h, u): two hidden layers on the memory and the control."""
+
+    first: Layer
+    second: Layer
+    last: Layer
+
+    def value(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+        x = jax.nn.relu(self.first.apply(jnp.concatenate([hidden, action], axis=-1)))
+        return self.last.apply(jax.nn.relu(self.second.apply(x)))[..., 0]
+
+
+class RecurrentActor(eqx.Module):
+    """Inputs → encoder → core → readout, whose control is the mean before squashing; the width of exploration depends on the memory."""
+
+    encoder: Encoder
+    core: AbstractCore
+    readout: AbstractReadout
+    spread: Layer
+
+    def policy(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> SquashedGaussian:
+        return SquashedGaussian(over_streams(self.readout.control, features, hidden), bounded_log_std(self.spread.apply(hidden)))
+
+
+class RecurrentCritic(eqx.Module):
+    """Inputs → encoder → core → two heads, of which the lower one is believed."""
+
+    encoder: Encoder
+    core: AbstractCore
+    heads: tuple[QHead, ...]
+
+    def values(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> tuple[Float[Array, "*S"], ...]:
+        return tuple(head.value(hidden, action) for head in self.heads)
+
+    def lower(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+        """min_i Q_i(h, u)."""
+        first, second = self.values(hidden, action)
+        return jnp.minimum(first, second)
+
+
+def sac_inputs(
+    stats: RunningStats, clip: float | None, observation: Float[Array, "*S O"], before: Float[Array, "*S A"], is_first: Bool[Array, "*S"]
+) -> Float[Array, "*S I"]:
+    """What both networks read: the normalised observation, whether there was one, and the control before it.
+
+    An observation of zeros is a dark one: that is what failing sensors give. It stays zero after normalising, which is the mean of what is seen.
+    """
+    seen = jnp.any(observation != 0.0, axis=-1, keepdims=True)
+    shown = jnp.where(seen, normalise(stats, observation, clip), jnp.zeros_like(observation))
+    done = jnp.where(is_first[..., None], jnp.zeros_like(before), before)
+    return jnp.concatenate([shown, seen.astype(observation.dtype), done], axis=-1)
+
+
+def input_size(observation_size: int, action_size: int) -> int:
+    return observation_size + 1 + action_size
+
+
+def controls_before(action: Float[Array, "L N A"], before: Float[Array, "N A"]) -> Float[Array, "L N A"]:
+    """The control before each row of a window, of which ``before`` is the one before the first."""
+    return jnp.concatenate([before[None], action[:-1]])
+
+
+def read_window(
+    network: RecurrentActor | RecurrentCritic,
+    inputs: Float[Array, "L N I"],
+    is_first: Bool[Array, "L N"],
+    burn_in: int,
+    core_state: Float[Array, "N C"] | None = None,
+) -> Memory:
+    """The memory over the rows after the burn-in.
+
+    It starts from ``core_state``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
+    """
+    if isinstance(network.core, Memoryless):
+        # Nothing to fill.
+        inputs, is_first, burn_in = inputs[burn_in:], is_first[burn_in:], 0
+    features = network.encoder.encode(inputs)
+    if core_state is None:
+        core_state = empty_core_state(network.core, inputs.shape[1]).astype(features.dtype)
+    if burn_in > 0:
+        warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], core_state)), is_first[:burn_in])
+        core_state = jax.lax.stop_gradient(warm.final)
+    return read_sequence(network.core, features[burn_in:], core_state, is_first[burn_in:])
+
+
+def starting_memories(memory: Float[Array, "N S"] | None, actor_size: int) -> tuple[Float[Array, "N C"], Float[Array, "N G"]] | tuple[None, None]:
+    """What actor and critic remembered, taken apart; none if nothing was stored."""
+    return (None, None) if memory is None else (memory[:, :actor_size], memory[:, actor_size:])
+
+
+def act_once(
+    actor: RecurrentActor, inputs: Float[Array, "B I"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]
+) -> tuple[SquashedGaussian, Float[Array, "B C"]]:
+    """Read one observation of every stream."""
+    features = actor.encoder.encode(inputs)
+    core_state = step_batch(actor.core, features, core_state, is_first)
+    return actor.policy(features, actor.core.expose(core_state)), core_state
+
+
+def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:
+    """An actor with fresh weights, initialised as in Appendix E.1."""
+    key_encoder, key_core, key_readout = jax.random.split(key, 3)
+    width = config.hidden_size
+    return RecurrentActor(
+        encoder=build_encoder(key_encoder, input_size(observation_size, action_size), width),
+        core=config.core.build(key_core, width, width),
+        readout=config.readout.build(key_readout, width, action_size),
+        # Zero, so that exploration starts the same everywhere.
+        spread=Layer(jnp.zeros((width, action_size)), jnp.zeros(action_size)),
+    )
+
+
+def build_critic(config: PolicyConfig, head_width: int, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentCritic:
+    """A twin critic with fresh weights."""
+    key_encoder, key_core, *key_heads = jax.random.split(key, 2 + HEADS)
+    width = config.hidden_size
+    return RecurrentCritic(
+        encoder=build_encoder(key_encoder, input_size(observation_size, action_size), width),
+        core=config.core.build(key_core, width, width),
+        heads=tuple(_head(key_head, width + action_size, head_width) for key_head in key_heads),
+    )
+
+
+def _head(key: Key[Array, ""], inputs: int, width: int) -> QHead:
+    keys = jax.random.split(key, 3)
+    sizes = ((inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 1, 1.0))
+    first, second, last = (Layer(orthogonal(k, i, j, scale), jnp.zeros(j)) for k, (i, j, scale) in zip(keys, sizes, strict=True))
+    return QHead(first, second, last)

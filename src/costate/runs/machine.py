@@ -1,0 +1,121 @@
+"""What a run was computed with: versions and processor, so that a number can be traced to the machine that made it."""
+
+import contextlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import sys
+from typing import Any
+
+import jax
+
+from costate.policies.cores.native.library import state as native_state
+
+PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", "safetensors")
+
+# Settings of JAX that change what a program computes.
+DECIDE_ARITHMETIC = ("jax_enable_x64", "jax_default_matmul_precision", "jax_disable_most_optimizations", "jax_threefry_partitionable")
+
+# Parts of the description that decide about the last bits of a run's numbers.
+DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
+
+
+def describe_machine() -> dict[str, Any]:
+    return {
+        "versions": versions(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _cpu_field("model name"),
+        "cpu_features": _cpu_field("flags").split(),
+        "cores": os.cpu_count(),
+        "native": str(native_state()),
+        "devices": [str(device) for device in jax.devices()],
+        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": native_state().library or "by XLA"}
+        | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide about numbers."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
+    """What of the things that decide about arithmetic is another than it was."""
+    changes = []
+    for name in DECISIVE:
+        before, after = noted.get(name), now.get(name)
+        if before is None or before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            changes += [
+                f"{key} was {before.get(key)} and is {after.get(key)}"
+                for key in sorted(before.keys() | after.keys())
+                if before.get(key) != after.get(key)
+            ]
+        elif name == "cpu_features" and isinstance(before, list):
+            had, has = set(map(str, before)), set(after or ())
+            gone, new = sorted(had - has), sorted(has - had)
+            changes.append(f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run")
+        else:
+            changes.append(f"{name} was {before} and is {after}")
+    return tuple(changes)
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Bytes that programs can still take: what Linux says is available, elsewhere all that is built in; in a container no more than it is allowed."""
+    return min(_memory_of_machine(root), _memory_of_container(root))
+
+
+def _memory_of_machine(root: pathlib.Path) -> int:
+    meminfo = root / "proc/meminfo"
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# What a control group may take, has taken, and would give back if asked, in the two versions of the kernel's interface; that of a container is at the
+# root of what it sees.
+CONTROL_GROUPS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+
+
+def _memory_of_container(root: pathlib.Path) -> int:
+    """What is left of a container's share; without a limit, more than any machine has."""
+    left = sys.maxsize
+    for limit, taken, details, cached in CONTROL_GROUPS:
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            allowed, used = (int((root / "sys/fs/cgroup" / name).read_text()) for name in (limit, taken))
+            left = min(left, max(0, allowed - used + _field(root / "sys/fs/cgroup" / details, cached)))
+    return left
+
+
+def _field(path: pathlib.Path, name: str) -> int:
+    """A number from a file with a name and a number in every line; 0 if it is not there."""
+    lines = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    return next((int(number) for key, number in lines if key == name), 0)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu_field(name: str) -> str:
+    """A field of Linux's description of the first core; empty elsewhere."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,1 @@
+"""Trained policies: evaluation, robustness, alignment, verification, export."""

@@ -1,0 +1,78 @@
+"""A trained policy compared with the true co-states of its own trajectories: episodes, comparison, memory knocked out, files."""
+
+import json
+import pathlib
+from collections.abc import Callable
+
+from costate._base.errors import ConfigError
+from costate._base.files import output_folder, write_atomically
+from costate._base.progress import Tell, nobody, within
+from costate.envs.sensors import only_blackouts
+from costate.learners import algorithm_for
+from costate.runs.run_directory import Run
+from costate.trained.alignment.comparison import compare
+from costate.trained.alignment.figures import draw
+from costate.trained.alignment.knockout import NEVER, returns_without_memory
+from costate.trained.alignment.moments import moments_of
+from costate.trained.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
+from costate.trained.recording import record_episode
+from costate.trained.trained import load_state
+from costate.trained.true_costates import discount_of, true_costates
+from costate.training.startup import prepare_jax
+
+# Added to the seed, so that none of these episodes was met in training or evaluation.
+SEED_OFFSET = 2_000_003
+# About how much of the time has passed when all is recorded, and when it is compared.
+RECORDED, COMPARED = 0.7, 0.85
+# An episode with fewer moments whose co-states can be trusted is left out.
+FEWEST_MOMENTS = 2
+
+
+def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None], tell: Tell = nobody) -> Alignment:
+    """Record, differentiate, compare."""
+    prepare_jax()
+    algorithm = algorithm_for(run.config)
+    sensors = only_blackouts(run.config.sensors, settings.dropout)
+    checkpoint, state = load_state(run, None, warn)
+    controller, discount = algorithm.controller(state), discount_of(run)
+    moments = []
+    for number in range(settings.episodes):
+        tell(RECORDED * number / settings.episodes, f"recording and differentiating episode {number + 1} of {settings.episodes}")
+        seed = settings.seed + SEED_OFFSET + number
+        episode = record_episode(run.config.task, controller, seed=seed, dropout=sensors.dropout, steps=settings.steps + settings.horizon)
+        if len(episode.rewards) <= settings.steps:
+            say(f"episode {number + 1}: ended by itself after {len(episode.rewards)} steps, left out")
+            continue
+        costates = true_costates(episode, discount, horizon=settings.horizon)
+        found = moments_of(algorithm, state, episode, costates, discount, settings.steps)
+        if costates.doubt is not None:
+            warn(f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out.")
+        if len(found.times) < FEWEST_MOMENTS:
+            say(f"episode {number + 1}: {len(found.times)} moments have co-states that can be trusted, left out")
+            continue
+        moments.append(found)
+        say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
+    if len(moments) < 2:
+        raise ConfigError(
+            f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared and have co-states "
+            f"that can be trusted, but at least 2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, record more "
+            f"episodes with --episodes, or let co-states tell of a shorter future with --horizon, which fewer kinks lie in."
+        )
+    tell(RECORDED, "comparing")
+    comparison = compare(moments, settings.seed)
+    knockout: dict[int, float] = {}
+    if settings.knockout_episodes:
+        say("playing with the memory erased")
+        knockout = returns_without_memory(
+            run.config.task, controller, sensors, settings.knockout_episodes, settings.seed, within(tell, COMPARED, 1.0)
+        )
+    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, knockout.pop(NEVER, None), moments)
+
+
+def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:
+    """JSON and figures, in the folder of the run."""
+    folder = output_folder(run.path / FOLDER)
+    files = {RESULT: json.dumps(to_json(run, found), indent=1).encode(), **draw(run.config.task, found)}
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in files]

@@ -1,0 +1,121 @@
+"""What a comparison of a run was asked for and found, as a table and as a file."""
+
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from costate._base.checks import MOST_EPISODES, require_at_most
+from costate._base.errors import ConfigError
+from costate.config.run_config import check_seed
+from costate.runs.run_directory import Run
+from costate.trained.alignment.comparison import Comparison
+from costate.trained.alignment.moments import Moments
+
+FOLDER = "alignment"
+RESULT = "alignment.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignmentSettings:
+    """What is recorded and compared."""
+
+    episodes: int = 6
+    """Episodes that are recorded; the last third of them is held out from everything that is fitted."""
+    steps: int = 200
+    """Moments of each that are compared."""
+    horizon: int = 100
+    """Steps of the future that a true co-state tells of; so many more are recorded than compared."""
+    dropout: float | None = None
+    """Blackout probability; None for that of training."""
+    knockout_episodes: int = 32
+    """Episodes for each period of erasing the hidden state; 0 to leave that out."""
+    seed: int = 0
+    """Seed of episodes and sensor faults."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise ConfigError(f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to judge on. The default is 6.")
+        if self.steps < 2 or self.horizon < 1:
+            raise ConfigError(f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed.")
+        if self.knockout_episodes < 0:
+            raise ConfigError(f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out.")
+        for name in ("episodes", "steps", "horizon", "knockout_episodes"):
+            require_at_most(name, getattr(self, name), MOST_EPISODES)
+        check_seed(self.seed)
+
+
+class Alignment(NamedTuple):
+    """All that was found of one run."""
+
+    settings: AlignmentSettings
+    dropout: float
+    env_steps: int
+    comparison: Comparison
+    knockout: dict[int, float]
+    """Mean return by the number of steps between two erasures."""
+    intact: float | None
+    """Mean return with the memory left alone, in the same episodes."""
+    moments: list[Moments]
+
+
+def to_json(run: Run, found: Alignment) -> dict[str, Any]:
+    comparison = found.comparison
+    return {
+        "format": 1,
+        "task": run.config.task,
+        "training_seed": run.config.seed,
+        "costate_coef": run.config.costate_coef,
+        "settings": dataclasses.asdict(found.settings),
+        "dropout": found.dropout,
+        "env_steps": found.env_steps,
+        "critic_cosine": comparison.critic_cosine,
+        "implied_cosine": comparison.implied_cosine,
+        "likeness": {kind: {name: each._asdict() for name, each in by.items()} for kind, by in comparison.likeness.items()},
+        "hamiltonian_gap": {kind: gap._asdict() for kind, gap in comparison.gaps.items()},
+        "knockout": {str(every): value for every, value in found.knockout.items()},
+        "intact": found.intact,
+        "episodes": comparison.episodes,
+        "held_out": comparison.held_out,
+        "moments": comparison.moments,
+        "untrusted_moments": sum(each.untrusted for each in found.moments),
+        "components": found.moments[0].names,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+
+
+def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
+    """What :func:`write_alignment` wrote beside a run; None if that is missing or damaged."""
+    try:
+        document = json.loads((path / FOLDER / RESULT).read_text())
+        return document if document["format"] == 1 and document["likeness"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def table(found: Alignment) -> str:
+    """The comparison in aligned columns."""
+    comparison, lines = found.comparison, []
+    for kind, by in comparison.likeness.items():
+        lines.append(f"{f'co-state: {kind}, told from …':<44}{'probe R²':>10}{'CCA':>10}{'CKA':>10}")
+        lines += [f"  {name:<42}" + "".join(f"{value:>10.3f}" for value in each) for name, each in by.items()]
+    lines += _named("cos(h, ∂V/∂ỹ) of the critic", comparison.critic_cosine)
+    for kind, cosine in comparison.implied_cosine.items():
+        lines += _named(f"cos((∂ỹ/∂x)ᵀh, −λ), {kind}", cosine)
+    for kind, gap in comparison.gaps.items():
+        lines += _named(f"Hamiltonian gap (0 minimises), {kind}", gap._asdict())
+    if found.knockout and found.intact is not None:
+        erased = {str(every): value for every, value in found.knockout.items()}
+        lines.append(f"{'mean return, h erased every … steps':<44}" + "".join(f"{every:>8}" for every in (*erased, "never")))
+        lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in (*erased.values(), found.intact)))
+    untrusted = sum(each.untrusted for each in found.moments)
+    if untrusted:
+        lines.append(f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted")
+    return "\n".join(lines)
+
+
+def _named(what: str, by: dict[str, float]) -> Sequence[str]:
+    """A line for every name."""
+    return [what, *(f"  {name:<42}{value:>10.3f}" for name, value in by.items())]

@@ -1,0 +1,237 @@
+"""From a run to files that act without it: a checkpoint as a bundle, and that in other forms, each compared with the policy before it is kept."""
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import warnings
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+
+from costate._base.errors import ConfigError, ExportError
+from costate._base.files import check_replaceable, output_file, output_folder, write_atomically
+from costate._base.plain_data import decode, encode
+from costate._base.progress import Tell, nobody
+from costate._base.registry import nearest
+from costate.config.run_config import config_hash, to_json
+from costate.deploy import numpy_runtime
+from costate.deploy.absent import inputs_without, without_groups
+from costate.deploy.bundle import Bundle, pack, read, to_tensors
+from costate.deploy.latency import step_microseconds
+from costate.deploy.numpy_runtime import FORMAT, VERSION
+from costate.deploy.parity import Parity, Step, check_parity
+from costate.deploy.policy import Policy
+from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step, trained_step
+from costate.envs.sensors import SensorConfig, absent_sensors
+from costate.policies.controllers import PolicyController, SquashedController
+from costate.runs.run_directory import Run, open_run
+from costate.trained.trained import Point, load_controller
+
+FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE = "policy.costate", "costate_policy.py", "README.md"
+FOLDER = "export"
+# The files of each form, in the order in which they are made.
+FILES: dict[str, tuple[str, ...]] = {
+    "bundle": (BUNDLE_FILE,),
+    "numpy": (BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE),
+    "onnx": ("policy.onnx",),
+    "stablehlo": ("policy.stablehlo",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What was written, and how it compares."""
+
+    files: tuple[pathlib.Path, ...]
+    parity: Parity
+    microseconds: float
+    """Median time of one step for batch 1."""
+    reads: str
+    """The groups of sensors that the policy reads."""
+    trained_with: str
+    """The sensors of its training."""
+
+
+def load_policy(source: Run | str | os.PathLike[str], step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
+    """The policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
+    if not isinstance(source, Run) and pathlib.Path(source).is_file():
+        if step is not None:
+            raise ConfigError(f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. Leave it out.")
+        return Policy(read(source))
+    return Policy(bundle_of(source if isinstance(source, Run) else open_run(pathlib.Path(source)), step, warn))
+
+
+def bundle_of(run: Run, step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
+    """A run's policy with all that is needed to use it elsewhere; it does not read sensors that were hidden in training."""
+    return without_groups(trained_bundle(run, step, warn), hidden_groups(run))
+
+
+def hidden_groups(run: Run) -> tuple[str, ...]:
+    """Groups of sensors that the run's task shows, and its policy was trained without."""
+    layout = run.config.task_record.observation
+    absent = np.split(absent_sensors(run.config.sensors, layout), np.cumsum([size for _, size in layout])[:-1])
+    return tuple(name for (name, _), hidden in zip(layout, absent, strict=True) if hidden.any())
+
+
+def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle:
+    """A run's policy as it was trained, with inputs for all sensors of its task."""
+    checkpoint, controller = load_controller(run, step, warn)
+    config = run.config
+    if isinstance(controller, PolicyController):
+        network, clip = to_tensors(controller.policy), controller.observation_clip
+    elif isinstance(controller, SquashedController):
+        network, clip = to_tensors(controller.actor), controller.observation_clip
+    else:
+        raise ExportError(f"What acts in {run.path} is a {type(controller).__name__}, which has no bundle.")
+    # The bounds are known to the engine alone.
+    env = config.task_record.build(1, [0])
+    low, high = np.asarray(env.action_low, float).tolist(), np.asarray(env.action_high, float).tolist()
+    env.close()
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "algorithm": config.algorithm,
+        "policy": encode(config.policy),
+        "observation": [list(group) for group in config.task_record.observation],
+        "mask_input": config.sensors.mask_input,
+        "action": {"low": low, "high": high},
+        "observation_clip": clip,
+        "sensors": encode(config.sensors),
+        "provenance": {
+            "task": config.task,
+            # Some environments do not say how long a step takes, and JSON has no word for what is not a number.
+            "control_timestep": timestep if math.isfinite(timestep := config.task_record.control_timestep) else None,
+            "seed": config.seed,
+            "env_steps": checkpoint.env_steps,
+            "costate": importlib.metadata.version("costate"),
+            "config_hash": config_hash(config),
+            "config": to_json(config),
+        },
+    }
+    return Bundle(json.loads(json.dumps(description)), _normaliser(controller) | network, str(run.path))
+
+
+def _normaliser(controller: PolicyController | SquashedController) -> dict[str, np.ndarray]:
+    return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
+
+
+def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: Point = None, tell: Tell = nobody) -> Exported:
+    """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
+    if format not in FORMATS:
+        raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
+    # Before anything is computed.
+    targets = _targets(_default_place(source, format) if out is None else out, format)
+    tell(0.0, "reading the policy")
+    policy = load_policy(source, step)
+    _check_narrowed(policy, source, step)
+    tell(0.3, f"making its {format} form")
+    contents, runner = _form(policy, format)
+    tell(0.5, "comparing both over 1,000 random steps")
+    parity = check_parity(policy, runner, format)
+    files = dict(zip(targets, contents.values(), strict=True))
+    for path, content in files.items():
+        output_folder(path.parent)
+        write_atomically(path, content)
+    tell(0.8, "timing steps")
+    return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))), reads(policy), trained_with(policy))
+
+
+def reads(policy: Policy) -> str:
+    """The groups of sensors that a policy reads, with their sizes."""
+    return ", ".join(f"{name} ({size})" for name, size in policy.observation_layout)
+
+
+def trained_with(policy: Policy) -> str:
+    """The sensors of a policy's training: how they failed, which were hidden, and whether it is told what it sees."""
+    recorded = {name: value for name, value in policy.description["sensors"].items() if name != "absent"}
+    if "dropout" not in recorded:
+        return "sensors of training not recorded"
+    try:
+        failing = str(decode(SensorConfig, recorded, "sensors"))
+    except ConfigError:
+        # Of a later version, or of another program.
+        failing = json.dumps(recorded)
+    absent = ", ".join(f"{name} ({size})" for name, size in policy.absent_sensors)
+    told = {"none": "", "bit": "; told whether anything was seen", "bits": "; told of every sensor whether it was seen"}
+    return f"{failing}{f'; without {absent}, which it does not read' if absent else ''}{told[policy.description['mask_input']]}"
+
+
+def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: Point) -> None:
+    """Compare a policy that does not read hidden sensors with that of training, which read them as 0; raises if they differ."""
+    if not policy.absent_sensors or (not isinstance(source, Run) and pathlib.Path(source).is_file()):
+        return
+    run = source if isinstance(source, Run) else open_run(pathlib.Path(source))
+    trained = trained_bundle(run, step, lambda _: None)
+    check_parity(policy, trained_step(trained, inputs_without(trained, hidden_groups(run))), "reduced (without hidden sensors)")
+
+
+def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
+    """The files that an export writes: several into a folder, and one into an existing folder or under the name that is given."""
+    names = FILES[format]
+    if len(names) == 1:
+        return [output_file(where, names[0])]
+    if where.exists() and not where.is_dir():
+        raise ExportError(f"{where} is a file, but the form {format} is a folder of {', '.join(names)}. Give a folder with --out.")
+    for name in names:
+        check_replaceable(where / name)
+    return [where / name for name in names]
+
+
+def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
+    """The files of a format by their names, and the exported policy as it runs from them."""
+    bundle = pack(policy.bundle)
+    if format == "bundle":
+        return {BUNDLE_FILE: bundle}, bundle_step(bundle)
+    if format == "numpy":
+        runtime = pathlib.Path(numpy_runtime.__file__).read_bytes()
+        return {BUNDLE_FILE: bundle, RUNTIME_FILE: runtime, GUIDE_FILE: _guide(policy).encode()}, numpy_step(bundle)
+    if format == "onnx":
+        # Imported where it is needed: the package onnx is an extra.
+        from costate.deploy.onnx_graph import onnx_model
+
+        model = onnx_model(policy.bundle)
+        return {"policy.onnx": model}, onnx_step(model)
+    from costate.deploy.stablehlo import stablehlo_program
+
+    program = stablehlo_program(policy.function, policy.bundle.sizes.observation)
+    return {"policy.stablehlo": program}, stablehlo_step(program)
+
+
+def _default_place(source: Run | str | os.PathLike[str], format: str) -> pathlib.Path:
+    path = source.path if isinstance(source, Run) else pathlib.Path(source)
+    folder = path.parent if path.is_file() else path / FOLDER
+    return folder / (FILES[format][0] if len(FILES[format]) == 1 else format)
+
+
+def _guide(policy: Policy) -> str:
+    timestep = policy.provenance["control_timestep"]
+    every = "for each observation" if timestep is None else f"every {timestep:g} s"
+    layout = "\n".join(f"- `{name}`: {size}" for name, size in policy.observation_layout)
+    return f"""# {policy.provenance["task"]}: a policy in NumPy
+
+`{RUNTIME_FILE}` needs Python 3.11 and NumPy, nothing else. It reads `{BUNDLE_FILE}`, checks it, and acts:
+
+```python
+from costate_policy import Policy
+
+policy = Policy("{BUNDLE_FILE}")
+policy.reset()                          # at the start of every episode
+action = policy.step(observation)       # {policy.bundle.sizes.observation} numbers, or a dictionary of the names below
+```
+
+It observes, in this order:
+
+{layout}
+
+and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one {every}.
+Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
+to you.
+
+It was trained on {policy.provenance["task"]} for {policy.provenance["env_steps"]:,} steps. Sensors in training: {trained_with(policy)}.
+"""

@@ -1,0 +1,94 @@
+"""What a group computes, iteration by iteration, without files: where it stands, how a cycle begins, one step further."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from costate._base.types import Array, Bool
+from costate.config.run_config import RunConfig
+from costate.envs.base import AbstractEnv
+from costate.learners.base import Experience, RolloutState, State
+from costate.learners.sharding import Layout
+from costate.runs.checkpoint import Checkpoint
+from costate.runs.metrics_log import Row
+from costate.training.divergence import check_experience
+from costate.training.group import Group
+from costate.training.iteration import AbstractIteration, compile_iteration
+from costate.training.programs import start_episodes
+from costate.training.startup import forget_uncacheable
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a group stands between two iterations."""
+
+    iteration: int
+    restarts: np.ndarray
+    """Episodes started so far in each environment of all seeds."""
+    states: State
+    rollout_state: RolloutState | None
+    saved: Sequence[Checkpoint]
+    """The last checkpoints."""
+
+
+def start_cycle(config: RunConfig, env: AbstractEnv, position: Position) -> Position:
+    """A new episode in every environment: nothing of the cycle before is in flight."""
+    return dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=start_episodes(config, env, position.states))
+
+
+def compile_at(group: Group, env: AbstractEnv, position: Position) -> tuple[AbstractIteration, Position, str]:
+    """The program of an iteration at the learning rate that the run has come to, the position on its devices, and a word about it."""
+    assert position.rollout_state is not None, "a run starts between cycles"
+    started = time.perf_counter()
+    config = group.config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved))
+    compiled = compile_iteration(config, env, position.states, position.rollout_state, group.layout)
+    forget_uncacheable()
+    about = _compiled(compiled, group.layout, time.perf_counter() - started)
+    return compiled, dataclasses.replace(position, states=compiled.place(position.states)), about
+
+
+def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> str:
+    used, available = layout.devices, len(jax.devices())
+    where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
+    what = "physics and learner are one program and run" if iteration.programs == 1 else "the learner runs"
+    return f"compiled in {seconds:.1f} s; {what} on {where}"
+
+
+def advance(group: Group, compiled: AbstractIteration, position: Position) -> tuple[Position, list[Row]]:
+    """One iteration, and what there is to log for each seed."""
+    assert position.rollout_state is not None, "a run starts between cycles"
+    config, iteration = group.config, position.iteration + 1
+
+    def check(rollout_state: RolloutState, experience: Experience) -> None:
+        check_experience(group, iteration, experience, rollout_state.timestep)
+
+    started = time.perf_counter()
+    rollout_state, experience, states, metrics, parts = compiled.run(position.states, position.rollout_state, check)
+    values = {name: np.asarray(value) for name, value in metrics.items()}
+    seconds = time.perf_counter() - started
+    common = {
+        "iteration": iteration,
+        "env_steps": iteration * config.rollout.steps_per_iteration,
+        "training/sps": config.rollout.steps_per_iteration / seconds,
+        "time/iteration": seconds,
+        **parts,
+    }
+    seeds = experience.is_first.shape[0]
+    rows: list[Row] = [_row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)]
+    restarts = position.restarts + restarts_within(experience.is_first, rollout_state.timestep.is_first)
+    return Position(iteration, restarts, states, rollout_state, position.saved), rows
+
+
+def _row(metrics: Row) -> Row:
+    """What there is to log: where nothing was learnt yet, there are no losses."""
+    learnt = metrics.get("training/updates", 1.0) > 0.0
+    return metrics if learnt else {name: value for name, value in metrics.items() if not name.startswith(("losses/", "costate/"))}
+
+
+def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:
+    """Episodes that environments started by themselves during a rollout; the one that the rollout began with is counted elsewhere."""
+    counts: np.ndarray = np.asarray(is_first)[:, 1:].sum(axis=1) + np.asarray(is_first_after)
+    return counts.reshape(-1)

@@ -1,0 +1,75 @@
+"""When training meets a number that is none: what is said, and the way back that can be asked for."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from costate._base.errors import DivergedError, SimulationError
+from costate.envs.base import TimeStep
+from costate.learners import algorithm_for
+from costate.learners.base import Experience
+from costate.runs.checkpoint import folders
+from costate.runs.metrics_log import Row
+from costate.runs.run_directory import Run
+from costate.training.group import Group, load_group, save_group
+from costate.training.soundness import first_fault, given_by_environments, is_sound
+
+# Times that a learning rate is halved before a run gives up: to a sixteenth.
+MOST_SLOWDOWNS = 4
+
+
+def check_experience(group: Group, iteration: int, experience: Experience, last: TimeStep) -> None:
+    """Raise if what a rollout collected in ``iteration`` holds something that is no number, before anything is learnt from it."""
+    rows = algorithm_for(group.config).collected(experience)
+    if bool(is_sound(given_by_environments(rows, last))):
+        return
+    fault = first_fault(rows, last)
+    assert fault is not None, "something was not finite"
+    run, steps = group.runs[fault.seed], group.config.rollout.steps_per_iteration
+    where = f"In iteration {iteration} of {run.path} (environment steps {(iteration - 1) * steps:,} to {iteration * steps:,}) {fault}."
+    kept = f"The last good checkpoint is {folders(run.checkpoints)[-1]}."
+    if fault.what == "control":
+        raise DivergedError(f"{where} {kept} {ADVICE}")
+    raise SimulationError(f"{where} Nothing was learnt from it. {kept} Mend the environment, then: costate train --resume {run.path}")
+
+
+ADVICE = "Lower --learning-rate or --max-gradient-norm and start again, or let a run do that itself with --diverged slow-down."
+
+
+def diverged_runs(group: Group, rows: Sequence[Row]) -> dict[Run, list[str]]:
+    """The losses that are not finite, of every run that has one."""
+    return {run: names for run, row in zip(group.runs, rows, strict=True) if (names := _not_finite(row))}
+
+
+def _not_finite(row: Row) -> list[str]:
+    return [name for name, value in row.items() if name.startswith("losses/") and not math.isfinite(value)]
+
+
+def divergence(group: Group, broken: Mapping[Run, list[str]], iteration: int) -> DivergedError:
+    """What is said of it."""
+    run, names = next(iter(broken.items()))
+    healthy = [str(each.config.seed) for each in group.runs if each not in broken]
+    which = f" of seed {run.config.seed}" if len(group.runs) > 1 else ""
+    others = f" Seeds {', '.join(healthy)} are well and can be resumed one by one." if healthy else ""
+    return DivergedError(
+        f"Training{which} diverged in iteration {iteration}: {', '.join(names)} not finite, although everything that the environment gave is. "
+        f"The last good checkpoint is {folders(run.checkpoints)[-1]}.{others} {ADVICE}"
+    )
+
+
+def slow_down(group: Group, say: Callable[[str], None], error: DivergedError) -> bool:
+    """Note in the last good checkpoints that training goes on from there at half the learning rate; false if that is not wanted, or not any more."""
+    if group.config.diverged != "slow-down":
+        return False
+    say(str(error))
+    saved, states = load_group(group.runs, lambda warning: say(f"warning: {warning}"))
+    times = max(checkpoint.slowdowns for checkpoint in saved) + 1
+    if times > MOST_SLOWDOWNS:
+        say(f"the learning rate was halved {MOST_SLOWDOWNS} times already, which did not help")
+        return False
+    slower = [dataclasses.replace(checkpoint, slowdowns=times) for checkpoint in saved]
+    save_group(group, slower, saved[0].iteration, np.concatenate([checkpoint.restarts for checkpoint in saved]), states)
+    say(f"back to step {saved[0].env_steps:,}, with the learning rate times {0.5**times:g}")
+    return True

@@ -1,0 +1,166 @@
+"""Runs that train together, and what is kept of them on disk: saved side by side, continued from where all of them stand."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from costate._base.counted import counted
+from costate._base.errors import CheckpointError, StorageError
+from costate.config.run_config import RunConfig, to_json
+from costate.learners import algorithm_for
+from costate.learners.base import State
+from costate.learners.sharding import Layout
+from costate.runs.checkpoint import (
+    Checkpoint,
+    folders,
+    foreign_to_checkpoint,
+    load,
+    load_latest,
+    recover,
+    remove_checkpoint,
+    save,
+    save_milestone,
+    steps_of,
+)
+from costate.runs.run_directory import CONFIG_FILE, Run
+from costate.training.programs import join_seeds, split_seeds, state_template
+
+# Into how many parts the milestones divide a run.
+STAGES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seed and train together."""
+
+    runs: tuple[Run, ...]
+    layout: Layout
+    wandb: str | None = None
+    """Project at Weights & Biases that the metrics go to as well."""
+    elsewhere: tuple[str, ...] = ()
+    """In what the machine, its devices or the seeds differ from those that the runs began with, as sentences."""
+
+    @property
+    def config(self) -> RunConfig:
+        """What all of them compute, up to the seed."""
+        return self.runs[0].config
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.config.seed for run in self.runs)
+
+
+def describe(run: Run, seeds: Sequence[int] = ()) -> str:
+    """One line that says what will run."""
+    config = run.config
+    which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
+    return (
+        f"{run.variant} on {config.task}: {config.final_steps:,} steps ({counted(config.iterations, 'iteration')}), "
+        f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
+    )
+
+
+def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
+    """Where training starts."""
+    return [Checkpoint(0, 0, to_json(run.config), (0,) * run.config.rollout.environments) for run in runs]
+
+
+def save_group(
+    group: Group, before: Sequence[Checkpoint], iteration: int, restarts: np.ndarray, states: State, seeds: Sequence[int] | None = None
+) -> list[Checkpoint]:
+    """A checkpoint for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
+    algorithm = algorithm_for(group.config)
+    env_steps = iteration * group.config.rollout.steps_per_iteration
+    counts = np.split(restarts, len(group.runs))
+    saved, failures = [], []
+    for run, old, state, own in zip(group.runs, before, split_seeds(states, len(group.runs)), counts, strict=True):
+        if seeds is not None and run.config.seed not in seeds:
+            continue
+        checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns)
+        _check_exists(run)
+        try:
+            if is_milestone(old.iteration, iteration, run.config.iterations):
+                # First: one that is too new is removed when the run goes on, but one that is missing would stay so.
+                save_milestone(run.milestones, checkpoint, algorithm.insight(state))
+            saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
+        except CheckpointError as error:
+            # The other seeds are saved before this is said.
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return saved
+
+
+def save_best(group: Group, index: int, iteration: int, restarts: np.ndarray, states: State, slowdowns: int) -> None:
+    """Keep one run's policy as its best so far, instead of the one that was."""
+    run, config = group.runs[index], group.config
+    _check_exists(run)
+    env_steps = iteration * config.rollout.steps_per_iteration
+    own = tuple(map(int, np.split(restarts, len(group.runs))[index]))
+    insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(algorithm_for(config).insight)(states))
+    save_milestone(run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight)
+    for folder in folders(run.best):
+        if steps_of(folder) != env_steps and not foreign_to_checkpoint(folder):
+            remove_checkpoint(folder)
+
+
+def _check_exists(run: Run) -> None:
+    if not (run.path / CONFIG_FILE).is_file():
+        # Writing would make a new folder that looks like a run and is none.
+        raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
+
+
+def is_milestone(before: int, iteration: int, iterations: int) -> bool:
+    """Whether a checkpoint is the first in its tenth of a run, or its start; ``before`` is the iteration of the checkpoint before."""
+    return iteration == 0 or STAGES * iteration // iterations > STAGES * before // iterations
+
+
+def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], State]:
+    """The newest checkpoints that all runs have and that can be read, and their states with the seeds as the first axis."""
+    algorithm = algorithm_for(runs[0].config)
+    template, replay = algorithm.detach_replay(state_template(runs[0].config))
+    for run in runs:
+        for directory in (run.checkpoints, run.milestones):
+            recover(directory)
+    if len(runs) == 1:
+        checkpoint, state, remembered = load_latest(
+            runs[0].checkpoints, runs[0].config, template, warn, replay, functools.partial(check_between_episodes, runs[0].config)
+        )
+        _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
+        return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
+    common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
+    for name in sorted(common, reverse=True):
+        try:
+            check_between_episodes(runs[0].config, runs[0].checkpoints / name)
+            loaded = [load(run.checkpoints / name, run.config, template, replay) for run in runs]
+        except CheckpointError as error:
+            warn(f"{error} Falling back to an older one.")
+            continue
+        _go_back(runs, name, warn)
+        return [checkpoint for checkpoint, _, _ in loaded], join_seeds(*(algorithm.attach_replay(state, replay) for _, state, replay in loaded))
+    steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
+    raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
+
+
+def check_between_episodes(config: RunConfig, folder: pathlib.Path) -> None:
+    """Raise if a run of this length cannot go on from a checkpoint.
+
+    A run may end in the middle of episodes, and nothing is kept of where they stood. One that goes beyond that end goes on from before them.
+    """
+    steps = steps_of(folder)
+    if steps != config.final_steps and steps // config.rollout.steps_per_iteration % config.cycle:
+        raise CheckpointError(f"{folder} was the end of a shorter run, in the middle of its episodes, from where it cannot go on.")
+
+
+def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:
+    """Forget what some of the runs did after the checkpoint that all continue from: it will be computed again."""
+    for run in runs:
+        later = [folder for folder in folders(run.checkpoints) if folder.name > name]
+        if later:
+            warn(f"{run.path} goes back from {later[-1].name} to {name}.")
+        for folder in [*later, *(folder for folder in folders(run.milestones) if folder.name > name)]:
+            remove_checkpoint(folder)

@@ -1,0 +1,418 @@
+"""The host loop: runs the two compiled programs in turn, keeps the clock, writes the files. A single run is a group of one seed."""
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import math
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import numpy as np
+
+from costate._base.errors import ConfigError, DivergedError, SimulationError, StorageError
+from costate.config.run_config import RunConfig
+from costate.envs.base import AbstractEnv
+from costate.envs.factory import make_env
+from costate.learners import algorithm_for
+from costate.learners.base import State
+from costate.learners.sharding import Layout
+from costate.runs.checkpoint import Checkpoint
+from costate.runs.curves import draw_learning_curve
+from costate.runs.interrupts import StopRequest, stop_requests
+from costate.runs.machine import available_memory, describe_machine, machine_changes
+from costate.runs.metrics_log import AbstractLog, MetricsLog, Row
+from costate.runs.run_directory import Run, check_free, create_run, held, open_run, recover_run
+from costate.runs.sentinel import computing
+from costate.runs.wandb_log import WandbLog, load_wandb
+from costate.training.console import AbstractReporter, Progression, SilentReporter
+from costate.training.continuation import check_alike, check_edited, note, with_changes
+from costate.training.course import Position, advance, compile_at, start_cycle
+from costate.training.cycle_start import CycleStart, back_at_start, remember_start
+from costate.training.divergence import diverged_runs, divergence, slow_down
+from costate.training.group import Group, describe, first_checkpoints, load_group, save_group
+from costate.training.iteration import AbstractIteration
+from costate.training.periodic_evaluation import RETURN, PeriodicEvaluator, interval
+from costate.training.programs import fresh_states, learner_layout
+from costate.training.startup import prepare_jax
+
+# Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than the rest.
+RECENT = 50
+# A picture takes as long to draw as many iterations of a small run.
+SECONDS_BETWEEN_PICTURES = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a call of :func:`train` or :func:`resume` ended."""
+
+    run: Run
+    finished: bool
+    """False if it was stopped before its budget was used up."""
+
+
+def train(
+    config: RunConfig,
+    out: str | pathlib.Path,
+    *,
+    overwrite: bool = False,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
+) -> Outcome:
+    """Train a new run in the folder ``out``, the learner on ``devices`` devices (None for all that can be used).
+
+    Metrics go also to the project ``wandb`` at Weights & Biases, if one is named.
+    """
+    return train_together([config], [out], overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)[0]
+
+
+def train_together(
+    configs: Sequence[RunConfig],
+    outs: Sequence[str | pathlib.Path],
+    *,
+    overwrite: bool = False,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
+) -> list[Outcome]:
+    """Train several seeds of one config in one program, each in a folder of its own.
+
+    Every seed sees the episodes, the noise and the blackouts of a run of its own and equals it up to the order of floating-point sums.
+    """
+    prepare_jax()
+    _check_same_but_seed(configs)
+    configs[0].task_record.check_engine()
+    if wandb is not None:
+        load_wandb()
+    if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
+        raise ConfigError(f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}.")
+    layout = learner_layout(configs[0], len(configs), devices)
+    check_memory(configs[0], layout, len(configs))
+    machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
+    folders = [pathlib.Path(out) for out in outs]
+    for folder in folders:
+        recover_run(folder)
+        check_free(folder, overwrite=overwrite)
+    with contextlib.ExitStack() as stack:
+        # A run that is replaced must not be one that somebody else is training; then its own lock is of the new one.
+        with held(*folders):
+            runs = tuple(create_run(folder, config, machine, overwrite=overwrite) for config, folder in zip(configs, folders, strict=True))
+            stack.enter_context(held(*folders))
+        group = Group(runs, layout, wandb)
+        reporter = reporter or SilentReporter()
+        reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(runs)}")
+        if algorithm_for(group.config).replay_bytes:
+            reporter.say(_remembers(group.config, layout, len(runs)))
+        return _until_sound(group, lambda: _begin(group, reporter), reporter)
+
+
+def resume(
+    path: str | pathlib.Path,
+    *,
+    steps: int | None = None,
+    checkpoint_every: int | None = None,
+    evaluate_every: int | None = None,
+    diverged: str | None = None,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
+) -> Outcome:
+    """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped.
+
+    With ``steps`` it is made longer, also after its end, or shorter. ``checkpoint_every``, ``evaluate_every`` and ``diverged`` can be changed as
+    well. None leaves a setting as it is.
+    """
+    (outcome,) = resume_together(
+        [path],
+        steps=steps,
+        checkpoint_every=checkpoint_every,
+        evaluate_every=evaluate_every,
+        diverged=diverged,
+        devices=devices,
+        wandb=wandb,
+        reporter=reporter,
+    )
+    return outcome
+
+
+def resume_together(
+    paths: Sequence[str | pathlib.Path],
+    *,
+    steps: int | None = None,
+    checkpoint_every: int | None = None,
+    evaluate_every: int | None = None,
+    diverged: str | None = None,
+    devices: int | None = None,
+    wandb: str | None = None,
+    reporter: AbstractReporter | None = None,
+) -> list[Outcome]:
+    """Continue runs that were trained together from the newest checkpoint that all of them have; what can be changed is as in :func:`resume`."""
+    prepare_jax()
+    if wandb is not None:
+        load_wandb()
+    for path in paths:
+        recover_run(pathlib.Path(path))
+    before = tuple(open_run(pathlib.Path(path)) for path in paths)
+    for run in before:
+        check_edited(run)
+    changes = {"steps": steps, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every, "diverged": diverged}
+    runs = tuple(with_changes(run, changes) for run in before)
+    check_alike(runs)
+    reporter = reporter or SilentReporter()
+    _check_same_but_seed([run.config for run in runs])
+    layout, moved = _layout_as_before(runs, devices, reporter.say)
+    check_memory(runs[0].config, layout, len(runs))
+    machine = machine_changes(runs[0].read_machine(), describe_machine())
+    for change in machine:
+        reporter.say(f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run")
+    group = Group(runs, layout, wandb, (*machine, *moved))
+    with held(*(run.path for run in runs)):
+        return _until_sound(group, lambda: _continue(group, reporter), reporter)
+
+
+def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
+    """Train from the start."""
+    with _building(group) as env:
+        with computing():
+            states = jax.block_until_ready(fresh_states(group.config, group.seeds))
+        starts = save_group(group, first_checkpoints(group.runs), 0, np.zeros(len(group.runs) * group.config.rollout.environments, int), states)
+        return _train_from(group, env.result(), starts, states, reporter)
+
+
+def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
+    """Train from the newest checkpoints."""
+    starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
+    group = note(group, starts, reporter.say)
+    reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
+    if algorithm_for(group.config).replay_bytes:
+        reporter.say(_remembers(group.config, group.layout, len(group.runs)))
+    with _building(group) as env:
+        return _train_from(group, env.result(), starts, states, reporter)
+
+
+def _until_sound(group: Group, attempt: Callable[[], list[Outcome]], reporter: AbstractReporter) -> list[Outcome]:
+    """Go back and on, more slowly, for as long as training diverges and a run may do that."""
+    while True:
+        try:
+            return attempt()
+        except DivergedError as error:
+            if not slow_down(group, reporter.say, error):
+                raise
+            attempt = functools.partial(_continue, group, reporter)
+
+
+def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
+    """Raise if what the learner remembers will not fit into memory."""
+    # Each device that shares a seed has all of its replay: that of the start, those before and after an update, and one to be saved.
+    needed, available = 4 * seeds * layout.streams * algorithm_for(config).replay_bytes, available_memory()
+    if needed > available:
+        raise ConfigError(
+            f"A replay of {config.sac.replay.capacity:,} steps takes {needed / 1e9:,.1f} GB (up to four copies on each of {layout.streams} devices"
+            f"{f', {seeds} seeds' if seeds > 1 else ''}), but {available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, "
+            "--replay.storage float16, or --devices 1."
+        )
+
+
+def _remembers(config: RunConfig, layout: Layout, seeds: int) -> str:
+    size = seeds * algorithm_for(config).replay_bytes / 1e6
+    where = f" on each of {layout.streams} devices" if layout.streams > 1 else ""
+    return f"replay: the last {config.sac.replay.capacity:,} steps, {size:,.0f} MB{where}"
+
+
+def _location(runs: Sequence[Run]) -> str:
+    """The folder of one run; of several, the folder that holds them if there is one."""
+    if len(runs) == 1:
+        return str(runs[0].path)
+    parents = {run.path.parent for run in runs}
+    return f"{parents.pop()}/{{{','.join(run.path.name for run in runs)}}}" if len(parents) == 1 else ", ".join(str(run.path) for run in runs)
+
+
+def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
+    seeds = [config.seed for config in configs]
+    if not seeds:
+        raise ConfigError("No seed was given, but at least one is needed to train.")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"The seeds are {', '.join(map(str, seeds))}, but runs that train together need different ones.")
+    if len({dataclasses.replace(config, seed=0) for config in configs}) > 1:
+        raise ConfigError("Only runs that differ in nothing but their seed can train together. Train the others by themselves.")
+
+
+def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> tuple[Layout, list[str]]:
+    """The devices that the runs were started on, where they exist, and what is another: the order of floating-point sums depends on it."""
+    before = runs[0].read_machine().get("learner_devices")
+    before = before if isinstance(before, int) else None
+    layout = learner_layout(runs[0].config, len(runs), devices)
+    if devices is None and before is not None:
+        with contextlib.suppress(ConfigError):
+            layout = learner_layout(runs[0].config, len(runs), before)
+    seeds, together = [run.config.seed for run in runs], list(runs[0].seeds_together)
+    changes = [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
+    changes += [f"seeds {seeds} instead of {together} together"] if together != seeds else []
+    if changes:
+        say(f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums")
+    return layout, changes
+
+
+@contextlib.contextmanager
+def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
+    """The environments of all seeds, built while other things are made ready; closed at the end, however it comes."""
+    config = group.config
+    with concurrent.futures.ThreadPoolExecutor(1) as builder:
+        env = builder.submit(make_env, config.task, config.rollout.environments, group.seeds, config.sensors)
+        try:
+            yield env
+        finally:
+            env.result().close()
+
+
+def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter) -> list[Outcome]:
+    start = starts[0]
+    with contextlib.ExitStack() as stack:
+        logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb, reporter.say)] for run in group.runs]
+        restarts = np.concatenate([start.restarts for start in starts])
+        if start.iteration > 0:
+            # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
+            reporter.say("bringing the environments back to where they were …")
+            env.skip_resets(restarts)
+        stop = stack.enter_context(stop_requests())
+        evaluator = stack.enter_context(contextlib.closing(PeriodicEvaluator(group, start.iteration)))
+        try:
+            finished = _iterate(group, env, logs, evaluator, Position(start.iteration, restarts, states, None, starts), reporter, stop)
+        except (DivergedError, SimulationError) as error:
+            # What led there is to be looked at.
+            with contextlib.suppress(StorageError):
+                _draw(group)
+            if stop.asked and isinstance(error, DivergedError):
+                # Whoever asked for it does not want another attempt.
+                raise KeyboardInterrupt from error
+            raise
+    return [Outcome(run, finished) for run in group.runs]
+
+
+def _logs(run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], None]) -> Iterator[AbstractLog]:
+    """Where the rows of a run go; each is made when it is asked for, so that one that cannot be opened leaves those before it to be closed."""
+    yield MetricsLog(run, start.iteration, start.env_steps, lambda text: say(f"warning: {text}"))
+    if wandb is not None:
+        yield WandbLog(run, wandb)
+
+
+def _iterate(
+    group: Group,
+    env: AbstractEnv,
+    logs: Sequence[Sequence[AbstractLog]],
+    evaluator: PeriodicEvaluator,
+    position: Position,
+    reporter: AbstractReporter,
+    stop: StopRequest,
+) -> bool:
+    """Iterations until the budget is used up or a stop is asked for; true if the budget is used up.
+
+    Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are taken, and why a resumed
+    run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is under way, and saves where the cycle began.
+    """
+    config, algorithm = group.config, algorithm_for(group.config)
+    compiled: AbstractIteration | None = None
+    # A run's clock goes on where it was stopped; it counts compiling and saving too.
+    began = time.perf_counter() - _elapsed(group.runs[0])
+    recent = collections.deque[float](maxlen=RECENT)
+    drawn = time.perf_counter()
+    # A column that has no number yet, where there will be one.
+    shown: Row = {} if interval(config) is None else {RETURN: math.nan}
+    start: CycleStart | None = None
+    while position.iteration < config.iterations and not stop.asked:
+        between_cycles = position.iteration % config.cycle == 0
+        unsaved = position.iteration - position.saved[0].iteration
+        # Also before episodes that the end cuts off: a run that is made longer goes on from there.
+        cut_off = unsaved > 0 and config.iterations - position.iteration < config.cycle
+        if between_cycles and (unsaved >= config.checkpoint_every or cut_off):
+            position = _save(group, position)
+            if time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES:
+                _draw(group)
+                drawn = time.perf_counter()
+        if between_cycles:
+            position = start_cycle(config, env, position)
+        if compiled is None:
+            with stop.nothing_to_save():
+                compiled, position, about = compile_at(group, env, position)
+            reporter.say(about)
+            if stop.asked:
+                break
+        if between_cycles or start is None:
+            start = remember_start(algorithm, position)
+        before = position
+        position, rows = advance(group, compiled, position)
+        _stop_if_diverged(group, functools.partial(back_at_start, algorithm, start, before), position.iteration, rows)
+        # What is to be done again after a stop is evaluated then.
+        if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
+            rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
+        rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
+        for each, row in zip(logs, rows, strict=True):
+            for log in each:
+                log.write(row)
+        recent.append(rows[0]["time/iteration"])
+        left = statistics.fmean(recent) * (config.iterations - position.iteration)
+        try:
+            # Where there is nothing new, as between the ends of episodes, a number stays what it was.
+            shown = shown | {name: value for name, value in _mean_row(rows).items() if math.isfinite(value)}
+            reporter.progress(Progression(shown, config.final_steps, left))
+        except OSError:
+            # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
+            stop.ask()
+    ended, finished = position.iteration, position.iteration == config.iterations
+    if start is not None and not finished and ended % config.cycle:
+        position = back_at_start(algorithm, start, position)
+    if position.iteration != position.saved[0].iteration:
+        position = _save(group, position)
+    if ended != position.iteration:
+        # The reader may have gone away, which is why it stopped.
+        with contextlib.suppress(OSError):
+            reporter.say(_goes_back(config, ended, position.iteration))
+    _draw(group)
+    return finished
+
+
+def _goes_back(config: RunConfig, ended: int, saved: int) -> str:
+    """A sentence about a run that was stopped in the middle of a cycle."""
+    per_iteration = config.rollout.steps_per_iteration
+    return (
+        f"stopped at step {ended * per_iteration:,}; saved is step {saved * per_iteration:,}, where the episodes under way began, because these "
+        f"cannot be saved; the {(ended - saved) * per_iteration:,} steps in between will be done again, to the same numbers"
+    )
+
+
+def _elapsed(run: Run) -> float:
+    """Seconds that a run has trained so far, by its own log."""
+    rows = run.read_metrics()
+    return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
+
+
+def _mean_row(rows: Sequence[Row]) -> Row:
+    """What a group did on average; its speed is that of all seeds together."""
+    mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
+
+
+def _draw(group: Group) -> None:
+    for run in group.runs:
+        draw_learning_curve(run, describe(run))
+
+
+def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) -> Position:
+    saved = save_group(group, position.saved, position.iteration, position.restarts, position.states, seeds)
+    return dataclasses.replace(position, saved=saved)
+
+
+def _stop_if_diverged(group: Group, cycle_start: Callable[[], Position], iteration: int, rows: Sequence[Row]) -> None:
+    """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
+    broken = diverged_runs(group, rows)
+    if not broken:
+        return
+    healthy = [run.config.seed for run in group.runs if run not in broken]
+    if healthy:
+        _save(group, cycle_start(), healthy)
+    raise divergence(group, broken, iteration)

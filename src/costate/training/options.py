@@ -1,0 +1,101 @@
+"""Training from Python as from the shell: a task, and the settings that differ from those of a preset, by the names that the command line has."""
+
+import contextlib
+import dataclasses
+import pathlib
+import warnings
+from typing import Any, get_args
+
+from costate._base.errors import ConfigError
+from costate._base.other_names import OTHER_NAMES, instead_of
+from costate._base.registry import nearest
+from costate.config.naming import variant_name
+from costate.config.presets import check_preset, preset, usual_preset
+from costate.config.run_config import AlgorithmName, RunConfig, with_overrides
+from costate.envs.sensors import SensorConfig
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig
+from costate.learners.sac.update import SACConfig
+from costate.policies.policy import PolicyConfig
+from costate.runs.run_directory import Run
+from costate.training.console import SilentReporter, reporter_for_stdout
+from costate.training.loop import train as train_run
+
+PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "diverged")
+LEARNERS: dict[str, type] = {"ppo": PPOConfig, "sac": SACConfig}
+
+
+def train(
+    task: str | RunConfig,
+    out: str | pathlib.Path | None = None,
+    *,
+    preset: str | None = None,
+    algorithm: AlgorithmName | None = None,
+    overwrite: bool = False,
+    devices: int | None = None,
+    wandb: str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train a policy and return its run, for ``evaluate``, ``load`` and ``export``.
+
+    ``options`` are the settings of ``costate train`` with underscores: ``steps``, ``seed``, ``dropout``, ``costate_coef``, ``hidden_size``, ``core``,
+    …. A core or a readout is a name, or a name with settings: ``core={"name": "cornn", "time_step": 0.3}``. ``out`` is runs/TASK/VARIANT/seed-SEED
+    unless it is given. Instead of a task and options a whole ``RunConfig`` can be given.
+
+    A run that is interrupted is saved and returned with a warning; ``costate.resume`` continues it.
+    """
+    config = run_config(task, preset, algorithm, options)
+    usual = pathlib.Path("runs") / config.task_record.folder / variant_name(config, preset or "") / f"seed-{config.seed}"
+    where = usual if out is None else pathlib.Path(out)
+    with contextlib.closing(reporter_for_stdout() if progress else SilentReporter()) as reporter:
+        outcome = train_run(config, where, overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)
+    if not outcome.finished:
+        warnings.warn(f'Stopped and saved before the end. Continue with costate.resume("{where}").', stacklevel=2)
+    return outcome.run
+
+
+def run_config(task: str | RunConfig, preset_name: str | None, algorithm: str | None, options: dict[str, Any]) -> RunConfig:
+    """The config that a task and options ask for; an unknown option is answered with the nearest one."""
+    if isinstance(task, RunConfig):
+        given = [*options, *(["preset"] if preset_name else []), *(["algorithm"] if algorithm else [])]
+        if given:
+            raise ConfigError(f"{', '.join(given)} cannot be given beside a RunConfig, which says it already. Change the config instead.")
+        return task
+    if algorithm is not None and algorithm not in get_args(AlgorithmName):
+        raise ConfigError(f"Unknown algorithm {algorithm!r}. {nearest(algorithm, get_args(AlgorithmName))}")
+    chosen = preset_name or usual_preset(algorithm)
+    base = preset(chosen, task)
+    if algorithm is not None:
+        check_preset(chosen, task, algorithm)
+    return with_overrides(base, _nested(options, base.algorithm))
+
+
+def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
+    """Options at their places in a config."""
+    places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(algorithm)
+    nested: dict[str, Any] = {}
+    for given, value in options.items():
+        # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
+        path = (given if given in places else OTHER_NAMES.get(given, given)).split(".")
+        if path[0] not in places:
+            hint = _elsewhere(path[0], algorithm) or instead_of(given) or nearest(given, tuple(sorted(places)), " of `costate train`")
+            raise ConfigError(f"Unknown option {given!r}. {hint}")
+        inside = nested
+        for part in (*places[path[0]], *path[:-1]):
+            inside = inside.setdefault(part, {})
+        name = path[-1]
+        # A core or a readout may be given by its name alone.
+        inside[name] = {"name": value} if name in ("core", "readout") and isinstance(value, str) else value
+    return nested
+
+
+def _places(algorithm: str) -> dict[str, tuple[str, ...]]:
+    parts = {"sensors": SensorConfig, "policy": PolicyConfig, "rollout": RolloutConfig, algorithm: LEARNERS[algorithm]}
+    return {field.name: (part,) for part, kind in parts.items() for field in dataclasses.fields(kind)}
+
+
+def _elsewhere(name: str, algorithm: str) -> str:
+    other = "sac" if algorithm == "ppo" else "ppo"
+    known = name in {field.name for field in dataclasses.fields(LEARNERS[other])}
+    return f"It is one of {other}, and the algorithm is {algorithm}: give algorithm={other!r}, or leave it out." if known else ""

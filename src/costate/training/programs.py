@@ -1,0 +1,216 @@
+"""The two compiled halves of an iteration, collecting and learning, for one seed or several, on one device or many, whatever the algorithm."""
+
+import concurrent.futures
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+
+from costate._base.types import Array, Float, Key
+from costate.config.run_config import RunConfig
+from costate.envs.base import AbstractEnv
+from costate.learners import AbstractAlgorithm, algorithm_for
+from costate.learners.base import Experience, Metrics, RolloutState, State
+from costate.learners.rollout import Exploration, explore, iteration_keys
+from costate.learners.sharding import SEEDS, Layout, Shards, choose_layout
+
+Tree = TypeVar("Tree")
+SeedMetrics = dict[str, Float[Array, " N"]]
+
+# Programs that contain the address of a simulator are different in every process. They carry this name, so that a compilation cache can tell them
+# from those that are worth keeping.
+UNCACHEABLE = "with_simulator"
+CACHEABLE = "rollout"
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """An iteration: physics and policy on one device, or on all of them where the physics is written in JAX; the learner on all of them.
+
+    The rollout is a program of its own, because one that is compiled for several devices would step another simulator once for each; and because a
+    benchmark wants to time the two apart.
+    """
+
+    layout: Layout
+    _env: AbstractEnv
+    _acting: Callable[[State], Any]
+    _explore: Callable[[Key[Array, " N"]], Exploration]
+    _collect: Callable[..., tuple[RolloutState, Experience]]
+    _update: Callable[..., tuple[State, SeedMetrics]]
+    _placement: NamedSharding
+    _stage: Sharding
+    """Where the rollout runs."""
+
+    def place(self, tree: Tree) -> Tree:
+        """``tree``, with the seeds as the first axis of every array, on the learner's devices."""
+        placed: Tree = jax.device_put(tree, self._placement)
+        return placed
+
+    def bring(self, tree: Tree) -> Tree:
+        """``tree`` where the rollout runs."""
+        brought: Tree = jax.device_put(tree, self._stage)
+        return brought
+
+    def collect(self, states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience]:
+        """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
+        acting, keys, rollout_state = self.bring((self._acting(states), states.key, rollout_state))
+        collected = self._collect(acting, rollout_state, self._explore(keys))
+        jax.block_until_ready(collected)
+        self._env.check()
+        return collected
+
+    def update(self, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+        """What every seed learns from its experience."""
+        return self._update(states, self.place(experience))
+
+
+def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
+    """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
+    algorithm = algorithm_for(config)
+    # Nobody asked for devices with next to nothing to do.
+    worthwhile = algorithm.streams if devices is not None else max(1, algorithm.streams // algorithm.worth_a_device)
+    return choose_layout(devices, len(jax.devices()), seeds, worthwhile)
+
+
+def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
+    """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
+    placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
+    stage = rollout_stage(env, layout, placement)
+    explore = lower_explore(config, env, states, stage).compile()
+    collect = lower_collect(config, env, states, rollout_state, explore.out_info, stage)
+    with concurrent.futures.ThreadPoolExecutor(1) as worker:
+        compiling = worker.submit(collect.compile)
+        _, experience = collect.out_info
+        update = lower_update(config, layout, placement, states, experience).compile()
+        compiled_collect = compiling.result()
+    return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage)
+
+
+def program_name(env: AbstractEnv) -> str:
+    """Of a program with steps of the environment inside."""
+    return CACHEABLE if env.written_in_jax else UNCACHEABLE
+
+
+def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) -> Sharding:
+    """Where a rollout runs: on the learner's devices where each can step a share of the environments, else on the first."""
+    shared = layout.devices > 1 and env.share(layout.mesh())
+    return placement if shared else SingleDeviceSharding(jax.devices()[0])
+
+
+def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sharding) -> Any:
+    return jax.jit(functools.partial(draw_exploration, config, env), out_shardings=stage).lower(shapes(states.key, stage))
+
+
+def draw_exploration(config: RunConfig, env: AbstractEnv, keys: Key[Array, " N"]) -> Exploration:
+    """What is random in the rollouts of an iteration, by the keys of every seed."""
+    return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
+
+
+def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any, stage: Sharding) -> Any:
+    algorithm = algorithm_for(config)
+    rollout = functools.partial(roll_seeds, algorithm, env)
+    rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
+    # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
+    return jax.jit(rollout, out_shardings=stage).lower(*shapes((algorithm.acting(states), rollout_state, exploration), stage))
+
+
+def roll_seeds(
+    algorithm: AbstractAlgorithm, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
+) -> tuple[RolloutState, Experience]:
+    """A rollout of all seeds together; everything but a simulator's state that they share has the seeds as its first axis."""
+
+    def one(acting: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
+        state, experience = algorithm.roll(env, acting, dataclasses.replace(state, env_state=env_state), exploration)
+        return state.env_state, dataclasses.replace(state, env_state=None), experience
+
+    axis = env.seed_axis
+    every = jax.vmap(one, in_axes=(0, axis, 0, 0), out_axes=(axis, 0, 0))
+    env_state, rest, experience = every(acting, state.env_state, dataclasses.replace(state, env_state=None), exploration)
+    return dataclasses.replace(rest, env_state=env_state), experience
+
+
+def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any) -> Any:
+    options = threads_of_a_device(algorithm_for(config), layout)
+    return jax.jit(learn_on(config, layout, placement), compiler_options=options).lower(*shapes((states, experience), placement))
+
+
+def threads_of_a_device(algorithm: AbstractAlgorithm, layout: Layout) -> dict[str, bool] | None:
+    """What the compiler is told of threads: one for each device, where every core is one and small products gain nothing from two."""
+    every_core = layout.devices > 1 and layout.devices >= len(os.sched_getaffinity(0)) and jax.devices()[0].platform == "cpu"
+    return {"xla_cpu_multi_thread_eigen": False} if every_core and not algorithm.spreads_products else None
+
+
+def learn_on(config: RunConfig, layout: Layout, placement: NamedSharding) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:
+    """The learner of all seeds on the devices of a layout."""
+    learn = functools.partial(update_seeds, algorithm_for(config), layout.shards)
+    by_seed = PartitionSpec(SEEDS)
+    # All devices of a group compute the same state from the summed gradient; the check that proves it does not know custom derivatives.
+    sharded: Callable[..., Any] = jax.shard_map(learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
+    return sharded
+
+
+def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+    """What every seed learns; seeds are the first axis of everything.
+
+    One after the other: vmapping them was measured to be no faster, and needs the memory of all at once.
+    """
+
+    def one(seed: tuple[State, Experience]) -> tuple[State, Metrics]:
+        return algorithm.learn(*seed, shards)
+
+    updated: tuple[State, SeedMetrics] = jax.lax.map(one, (states, experience))
+    return updated
+
+
+def shapes(tree: Any, placement: Sharding) -> Any:
+    """What a program has to know of its arguments before it is compiled."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement), tree)
+
+
+def fresh_state(config: RunConfig) -> State:
+    """Training of one seed before its first iteration; a function of the config alone."""
+    return jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
+
+
+@functools.lru_cache(maxsize=8)
+def state_template(config: RunConfig) -> State:
+    """The shapes of :func:`fresh_state`, computed without it, and only once for one config: every file that is read is compared with them."""
+    return jax.eval_shape(algorithm_for(config).fresh, jnp.uint32(0))
+
+
+def fresh_states(config: RunConfig, seeds: tuple[int, ...]) -> State:
+    """The same for several seeds, which are the first axis."""
+    return jax.jit(jax.vmap(algorithm_for(config).fresh))(jnp.array(seeds, jnp.uint32))
+
+
+def start_episodes(config: RunConfig, env: AbstractEnv, states: State) -> RolloutState:
+    """A new episode in every environment, with the keys of the iteration that is to come."""
+    keys = _reset_keys(jax.device_put(states.key, jax.devices()[0]))
+    return algorithm_for(config).begin(env, states, keys)
+
+
+@jax.jit
+def _reset_keys(keys: Key[Array, " N"]) -> Key[Array, " N"]:
+    return jax.vmap(lambda key: iteration_keys(key).reset)(keys)
+
+
+@jax.jit
+def join_seeds(*states: Tree) -> Tree:
+    """One pytree with the seeds as the first axis."""
+    joined: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    return joined
+
+
+def split_seeds(states: Tree, count: int) -> list[Tree]:
+    """The inverse of :func:`join_seeds`, on one device."""
+    return list(_split_seeds(jax.device_put(states, jax.devices()[0]), count))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _split_seeds(states: Any, count: int) -> tuple[Any, ...]:
+    return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))

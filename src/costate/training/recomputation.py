@@ -1,0 +1,82 @@
+"""A run computed again from its config and its seed alone, in memory, as its history says that it was trained."""
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from costate.envs.base import AbstractEnv
+from costate.envs.factory import make_env
+from costate.learners.base import State
+from costate.runs.history import Stretch
+from costate.runs.metrics_log import Row
+from costate.runs.run_directory import Run
+from costate.training.course import Position, advance, compile_at, start_cycle
+from costate.training.group import Group, first_checkpoints
+from costate.training.programs import fresh_states, learner_layout, split_seeds
+from costate.training.startup import prepare_jax
+
+
+class Moment(NamedTuple):
+    """What a run of one seed had come to between two iterations."""
+
+    iteration: int
+    steps_asked: int
+    """Environment steps that the run was asked for when it did this iteration."""
+    state: State | None
+    """None where it was not asked for."""
+    restarts: tuple[int, ...]
+    """Episodes started so far in each environment."""
+    row: Row | None
+    """What the iteration has to log; None before the first."""
+
+
+def recompute(run: Run, iterations: int, wanted: Collection[int]) -> Iterator[Moment]:
+    """Train the first ``iterations`` of a run again, together with the seeds that it was trained with; nothing is written.
+
+    States are given after the ``wanted`` iterations only, because it takes time to bring them to one device.
+    """
+    prepare_jax()
+    seeds = run.seeds_together
+    own = seeds.index(run.config.seed)
+    stretches = [stretch for stretch in run.stretches if stretch.from_iteration < iterations]
+    ends = [*(stretch.from_iteration for stretch in stretches[1:]), iterations]
+    with contextlib.closing(make_env(run.config.task, run.config.rollout.environments, seeds, run.config.sensors)) as env:
+        group = _group(run, seeds, stretches[0])
+        restarts = np.zeros(len(seeds) * run.config.rollout.environments, int)
+        position = Position(0, restarts, fresh_states(run.config, seeds), None, first_checkpoints(group.runs))
+        yield _moment(group, own, position, None, wanted)
+        for stretch, end in zip(stretches, ends, strict=True):
+            group = _group(run, seeds, stretch)
+            saved = [dataclasses.replace(checkpoint, slowdowns=stretch.slowdowns) for checkpoint in position.saved]
+            start = dataclasses.replace(position, saved=saved)
+            for position, rows in _iterations(group, env, start, end):
+                yield _moment(group, own, position, rows[own], wanted)
+
+
+def _iterations(group: Group, env: AbstractEnv, position: Position, end: int) -> Iterator[tuple[Position, list[Row]]]:
+    """A stretch, which like everything that is resumed begins with new episodes."""
+    compiled = None
+    while position.iteration < end:
+        if position.iteration % group.config.cycle == 0:
+            position = start_cycle(group.config, env, position)
+        if compiled is None:
+            compiled, position, _ = compile_at(group, env, position)
+        position, rows = advance(group, compiled, position)
+        yield position, rows
+
+
+def _group(run: Run, seeds: tuple[int, ...], stretch: Stretch) -> Group:
+    noted = run.read_machine().get("learner_devices")
+    config = dataclasses.replace(run.config, steps=stretch.steps)
+    runs = tuple(Run(run.path, dataclasses.replace(config, seed=seed)) for seed in seeds)
+    return Group(runs, learner_layout(config, len(seeds), noted if isinstance(noted, int) else None))
+
+
+def _moment(group: Group, own: int, position: Position, row: Row | None, wanted: Collection[int]) -> Moment:
+    count = len(group.runs)
+    state = split_seeds(position.states, count)[own] if position.iteration in wanted else None
+    restarts = tuple(map(int, np.split(position.restarts, count)[own]))
+    return Moment(position.iteration, group.config.total_steps, state, restarts, row)

@@ -1,0 +1,234 @@
+"""The learner on several devices: the same numbers as on one, and clear words where it cannot be split."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from costate._base.errors import ConfigError
+from costate.config.presets import preset
+from costate.learners import algorithm_for
+from costate.learners.base import Experience
+from costate.learners.ppo.config import PPOConfig
+from costate.learners.rollout import RolloutConfig, Trajectory
+from costate.learners.sac.replay import ReplayConfig, ReplayRows
+from costate.learners.sac.rollout import Episodes
+from costate.learners.sac.update import SACConfig
+from costate.learners.sharding import Layout, choose_layout
+from costate.training.programs import fresh_states, learner_layout, lower_update, threads_of_a_device
+
+
+@pytest.mark.parametrize(
+    ("devices", "available", "seeds", "streams", "expected"),
+    [
+        (None, 1, 1, 8, Layout(1, 1)),
+        (None, 2, 1, 8, Layout(1, 2)),
+        # Whole seeds first: they need no communication.
+        (None, 2, 4, 8, Layout(2, 1)),
+        (None, 8, 2, 8, Layout(2, 4)),
+        # Three devices cannot share eight streams, two can.
+        (None, 3, 1, 8, Layout(1, 2)),
+        # Three seeds cannot be dealt to two devices, but each seed's streams can.
+        (None, 2, 3, 8, Layout(1, 2)),
+        (None, 8, 1, 1, Layout(1, 1)),
+        (4, 8, 1, 8, Layout(1, 4)),
+        (1, 8, 4, 8, Layout(1, 1)),
+    ],
+)
+def test_layouts(devices, available, seeds, streams, expected):
+    assert choose_layout(devices, available, seeds, streams) == expected
+
+
+def test_more_devices_than_exist_is_refused_with_the_numbers_that_work():
+    with pytest.raises(ConfigError, match=r"devices is 8, but JAX sees 4 \(cpu\)\. Numbers that work: 1, 2, 4\."):
+        choose_layout(8, 4, 1, 8)
+
+
+@pytest.mark.parametrize("devices", [0, -1, 3])
+def test_a_minibatch_that_cannot_be_split_is_refused_with_the_numbers_that_work(devices):
+    with pytest.raises(ConfigError, match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: 1, 2, 4, 8\."):
+        choose_layout(devices, 8, 1, 8)
+
+
+SMALL = dataclasses.replace(
+    preset("nc-gru", "CartpoleSwingup"),
+    steps=3 * 8 * 50,
+    policy=dataclasses.replace(preset("nc-gru", "CartpoleSwingup").policy, hidden_size=12),
+    rollout=RolloutConfig(environments=8, rollout_length=50),
+    ppo=PPOConfig(epochs=2, minibatches=2),
+)
+
+
+def experience(config, seeds):
+    """A rollout made of random numbers, with starts, ends and rows that do not count; its values are what the update must agree on."""
+    steps, streams = config.rollout.rollout_length, config.rollout.environments
+    random = np.random.default_rng(0)
+    shape = (len(seeds), steps, streams)
+    ends = random.random(shape) < 0.05
+
+    def normal(*sizes):
+        return jnp.asarray(random.normal(size=sizes), jnp.float32)
+
+    trajectory = Trajectory(
+        observation=normal(*shape, 5),
+        is_first=jnp.asarray(np.roll(ends, 2, axis=1)),
+        valid=jnp.asarray(~np.roll(ends, 1, axis=1)),
+        core_state=normal(len(seeds), 1, streams, config.policy.hidden_size),
+        action=normal(*shape, 1),
+        log_prob=normal(*shape) - 1.0,
+        value=normal(*shape),
+        reward=normal(*shape),
+        discount=jnp.ones(shape),
+        ends=jnp.asarray(ends),
+        episode_return=normal(*shape),
+        episode_length=jnp.full(shape, 20),
+        discounted_return=normal(*shape),
+    )
+    return Experience((trajectory, normal(len(seeds), streams)), trajectory.is_first)
+
+
+def updated(config, seeds, devices):
+    """State and metrics after one update on so many devices."""
+    layout = learner_layout(config, len(seeds), devices)
+    placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
+    inputs = (fresh_states(config, seeds), experience(config, seeds))
+    program = lower_update(config, layout, placement, *inputs).compile()
+    state, metrics = program(*jax.device_put(inputs, placement))
+    return layout, jax.device_get((state.policy, state.optimiser, metrics))
+
+
+def assert_close(left, right):
+    # float32 sums in another order, through four Adam steps of 2.5e-4, which turn the sign of a vanishing gradient into a whole step.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), left, right)
+
+
+@pytest.mark.parametrize("name", ["nc-gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-ctrnn", "authors-code"))])
+def test_two_devices_learn_what_one_learns(name):
+    variant = preset(name, "CartpoleSwingup")
+    config = dataclasses.replace(SMALL, policy=dataclasses.replace(variant.policy, hidden_size=12), ppo=dataclasses.replace(variant.ppo, epochs=2))
+    config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, minibatches=2))
+    alone, shared = updated(config, (0,), 1), updated(config, (0,), 2)
+    assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
+    assert_close(alone[1], shared[1])
+
+
+@pytest.mark.thorough
+def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
+    together = updated(SMALL, (0, 1), 2)
+    assert together[0] == Layout(2, 1)
+    in_turn = updated(SMALL, (0, 1), 1)
+    assert in_turn[0] == Layout(1, 1)
+    assert_close(together[1], in_turn[1])
+
+
+@pytest.mark.thorough
+def test_eight_virtual_devices_learn_what_one_learns():
+    """In a process of its own, because the number of devices is fixed when JAX starts: two seeds in groups of four devices."""
+    code = """
+import sys; sys.path.insert(0, "tests")
+from test_sharding import SMALL, Layout, assert_close, updated
+alone, shared = updated(SMALL, (0, 1), 1), updated(SMALL, (0, 1), 8)
+assert shared[0] == Layout(2, 4), shared[0]
+assert_close(alone[1], shared[1])
+print("equal")
+"""
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert result.stdout.strip() == "equal", result.stderr[-2000:]
+
+
+OFF_POLICY = dataclasses.replace(
+    preset("nc-sac-gru", "CartpoleSwingup"),
+    policy=dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup").policy, hidden_size=12),
+    rollout=RolloutConfig(environments=4, rollout_length=20),
+    sac=SACConfig(warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)),
+)
+
+
+def off_policy_program(devices):
+    """Soft actor-critic compiled for so many devices, with what it can be called with."""
+    random, shape = np.random.default_rng(0), (1, 20, 4)
+    layout = learner_layout(OFF_POLICY, 1, devices)
+    placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
+
+    def normal(*sizes):
+        return jnp.asarray(random.normal(size=sizes), jnp.float32)
+
+    first = jnp.asarray(random.random(shape) < 0.1)
+    rows = ReplayRows(
+        normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool), complete=normal(*shape, 5)
+    )
+    episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
+    inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
+    return layout, lower_update(OFF_POLICY, layout, placement, *inputs).compile(), jax.device_put(inputs, placement)
+
+
+def updated_off_policy(devices):
+    """State and metrics after two updates of soft actor-critic, of which the second learns, on so many devices."""
+    layout, program, (states, experience_) = off_policy_program(devices)
+    for _ in range(2):
+        states, metrics = program(states, experience_)
+    return layout, jax.device_get((states.learner, metrics))
+
+
+@pytest.mark.thorough
+def test_two_devices_learn_off_policy_what_one_learns():
+    alone, shared = updated_off_policy(1), updated_off_policy(2)
+    assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
+    assert alone[1][1]["training/updates"] == 5.0
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), alone[1], shared[1])
+
+
+def test_devices_wait_for_each_other_once_in_an_update():
+    """Gradients and metrics are dozens of arrays; a wait for each of them took as long as an update of a few short windows."""
+    _, program, _ = off_policy_program(2)
+    assert program.as_text().count(" all-reduce(") == 1
+
+
+def test_a_sum_over_devices_keeps_kinds_and_shapes():
+    layout = choose_layout(2, 2, 1, 2)
+    random = np.random.default_rng(0)
+    tree = {"matrix": random.normal(size=(2, 3, 4)), "scalar": random.normal(size=(2,)), "count": random.integers(0, 9, size=(2, 5))}
+    tree = {name: jnp.asarray(array, jnp.int32 if name == "count" else jnp.float32) for name, array in tree.items()}
+    mine = PartitionSpec("streams")
+    total = jax.shard_map(
+        lambda parts: layout.shards.total(jax.tree.map(lambda part: part[0], parts)),
+        mesh=layout.mesh(),
+        in_specs=mine,
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    for name, array in jax.jit(total)(tree).items():
+        assert array.dtype == tree[name].dtype
+        # Two terms have one sum, whatever their order.
+        np.testing.assert_array_equal(array, np.asarray(tree[name][0]) + np.asarray(tree[name][1]))
+
+
+def test_every_core_is_used_unless_told_otherwise():
+    assert learner_layout(preset("nc-sac-gru", "CartpoleSwingup"), 1, None) == Layout(1, 2)
+    assert learner_layout(OFF_POLICY, 1, 1) == Layout(1, 1)
+    assert learner_layout(OFF_POLICY, 2, None) == Layout(2, 1)
+    assert learner_layout(SMALL, 1, None) == Layout(1, 2)
+
+
+def test_windows_that_are_too_few_for_two_devices_are_split_only_if_asked_for():
+    """Four windows: a device would have two of them, and the whole replay."""
+    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
+    assert learner_layout(OFF_POLICY, 1, 2) == Layout(1, 2)
+
+
+def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading(monkeypatch):
+    alone, shared = Layout(1, 1), Layout(1, 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), alone) is None
+    assert threads_of_a_device(algorithm_for(SMALL), shared) is None
+    # Two devices on eight cores: the other six would be idle.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) is None
