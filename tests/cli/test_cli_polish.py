@@ -17,10 +17,10 @@ from rich.console import Console
 
 from costate._base.errors import ConfigError
 from costate._base.progress import among, within
-from costate.cli.main import COMMANDS, EXAMPLES, main
 from costate.cli.commands.completion import grammar
 from costate.cli.countdown import INTERVAL, LiveCountdown, PlainCountdown
 from costate.cli.documents import as_json, document_on_stdout
+from costate.cli.main import COMMANDS, EXAMPLES, main
 from costate.config.run_config import RunConfig, with_overrides
 from costate.policies.cores.lstm import LSTMConfig
 from costate.training.console import LiveReporter, Progression, can_redraw

@@ -22,8 +22,8 @@ from costate.runs.checkpoint import folders, steps_of
 from costate.runs.history import Stretch, from_plain, to_plain, went_on
 from costate.runs.run_directory import Run, open_run
 from costate.training import continuation
-from costate.training.loop import resume, resume_together, train, train_together
 from costate.training.continuation import length_change, refusals, schedules
+from costate.training.loop import resume, resume_together, train, train_together
 
 ITERATION = 2 * 200
 
