@@ -10,8 +10,10 @@ import pytest
 import scipy.linalg
 
 from costate._base.errors import ConfigError
+from costate.learners.sac.config import SACConfig
+from costate.learners.sac.losses import Networks, judge, loss_weights, sac_loss
 from costate.learners.sac.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
-from costate.learners.sac.update import Networks, SACConfig, SACState, initial_sac_state, judge, loss_weights, sac_loss, sac_update
+from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.policies.cores.costate_cell import CostateCellConfig
 from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.cores.gru import GRUConfig

@@ -16,7 +16,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.learners import algorithm_for
 from costate.learners.base import Sequence, State
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.controllers import AbstractController
 from costate.policies.cores.cornn import CoRNNConfig
 from costate.policies.insight import AbstractInsight, Look

@@ -21,7 +21,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run, create_run
 from costate.show.drawing import DARK, _rgb

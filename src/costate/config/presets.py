@@ -10,7 +10,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.sensors import SensorConfig
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.cores.costate_cell import CostateCellConfig
 from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.cores.gru import ResetAfterGRUConfig

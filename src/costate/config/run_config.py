@@ -16,7 +16,7 @@ from costate.envs.tasks import TASKS, Task
 from costate.learners.ppo.config import PPOConfig, check_divisible, streams_per_minibatch
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.between_rollouts import check_sac
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS

@@ -10,8 +10,8 @@ from costate.envs.tasks import Task
 from costate.learners.averages import Metrics as Metrics
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import Exploration, RolloutConfig
+from costate.learners.sac.config import SACConfig
 from costate.learners.sac.replay import Replay
-from costate.learners.sac.update import SACConfig
 from costate.learners.sharding import Shards
 from costate.policies.controllers import AbstractController
 from costate.policies.insight import AbstractInsight

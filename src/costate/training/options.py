@@ -15,7 +15,7 @@ from costate.config.run_config import AlgorithmName, RunConfig, with_overrides
 from costate.envs.sensors import SensorConfig
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run
 from costate.training.console import SilentReporter, reporter_for_stdout

@@ -22,7 +22,7 @@ from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.update import SACConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS

@@ -11,9 +11,9 @@ from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
 from costate.learners.rollout import Exploration, share_of_faults
 from costate.learners.sac.between_rollouts import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
+from costate.learners.sac.losses import judge
 from costate.learners.sac.replay import Replay, replay_bytes
 from costate.learners.sac.rollout import SACRolloutState, begin_sac, roll_sac
-from costate.learners.sac.update import judge
 from costate.learners.sharding import Shards
 from costate.policies.controllers import SquashedController
 from costate.policies.costate_loss import targets_from_slopes

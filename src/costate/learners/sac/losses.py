@@ -1,0 +1,127 @@
+"""Soft actor-critic (Haarnoja et al. 2018) over replayed windows with a burn-in (Kapturowski et al. 2019), and the co-state loss (Eq. 4.2).
+
+Off-policy the value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's. The last term does not
+depend on ỹ, because π has an encoder of its own, so the co-state's target is
+
+    λ̂_t = stop_gradient ∂V/∂ỹ_t = (∂h_t/∂ỹ_t)ᵀ ∂/∂h_t E_{u∼π} min_i Q_i(h_t, u),
+
+with what the core carried before held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples.
+
+A critic is only needed while learning, where a simulator knows what the sensors would have shown. One that sees it (`critic="sighted"`; Pinto et al.
+2017) needs no memory, and its gradient is that of a value of the state itself: what the actor's memory is pulled to is then the co-state at the true
+observation, which the actor cannot see half of the time.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from costate._base.types import Array, Bool, Float
+from costate.learners.averages import Metrics, row_weights, weighted_sum
+from costate.learners.sac.config import SACConfig
+from costate.learners.sac.replay import Windows
+from costate.policies.cores import Memory
+from costate.policies.costate_loss import costate_distance, targets_from_slopes
+from costate.policies.running_stats import RunningStats
+from costate.policies.sac_networks import (
+    RecurrentActor,
+    RecurrentCritic,
+    controls_before,
+    read_window,
+    sac_inputs,
+    starting_memories,
+)
+
+
+class Networks(eqx.Module):
+    """What gradients change."""
+
+    actor: RecurrentActor
+    critic: RecurrentCritic
+    log_temperature: Float[Array, ""]
+
+
+def judge(critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]) -> tuple[Array, Array, Array]:
+    """min_i Q_i with its derivatives by the memory and by the control, from one pass through the heads."""
+    value, pull_back = jax.vjp(critic.lower, hidden, action)
+    by_hidden, by_action = pull_back(jnp.ones_like(value))
+    return value, by_hidden, by_action
+
+
+def loss_weights(usable: Bool[Array, "L N"], burn_in: int) -> Float[Array, "M N"]:
+    """Equal weights for the rows that can be learnt from, without the burn-in; they sum to 1, or are all zero if there is none.
+
+    The last row of a window has no outcome and is never among them.
+    """
+    return row_weights(usable[burn_in:].astype(jnp.float32))
+
+
+def sac_loss(
+    networks: Networks,
+    config: SACConfig,
+    observation_clip: float | None,
+    target: RecurrentCritic,
+    stats: RunningStats,
+    windows: Windows,
+    weight: Float[Array, "M N"],
+    noise: Float[Array, "M N A"],
+) -> tuple[Float[Array, ""], Metrics]:
+    """L_critic + L_actor + L_temperature + c₃ L_co-state. Each network gets the gradient of its own losses only."""
+    rows, burn_in = windows.rows, config.replay.burn_in
+    actor, critic = networks.actor, networks.critic
+    before = controls_before(rows.action, windows.before)
+    inputs = sac_inputs(stats, observation_clip, rows.observation, before, rows.is_first)
+    judged = inputs if rows.complete is None else sac_inputs(stats, observation_clip, rows.complete, before, rows.is_first)
+    of_actor, of_critic = starting_memories(windows.memory, actor.core.state_size)
+    actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
+    critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
+    target_memory = read_window(target, judged, rows.is_first, burn_in, of_critic)
+
+    action, log_prob = actor.policy(actor_memory.features, actor_memory.hiddens).sample(noise)
+    frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))
+    value, by_hidden, by_action = jax.lax.stop_gradient(judge(frozen, frozen_memory.hiddens, action))
+    temperature = jnp.exp(networks.log_temperature)
+    fixed_temperature = jax.lax.stop_gradient(temperature)
+
+    # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
+    actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
+    backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
+    errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
+    critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
+    entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)
+    wanted = config.target_entropy * action.shape[-1] * weight.sum()
+    # Too little entropy raises α, too much lowers it.
+    temperature_loss = networks.log_temperature * (entropy - wanted)
+
+    targets = targets_from_slopes(critic.core, critic_memory, by_hidden)
+    costate = weighted_sum(costate_distance(actor_memory.hiddens, targets), weight)
+    own = weighted_sum(costate_distance(critic_memory.hiddens, targets), weight)
+    loss = actor_loss + critic_loss + temperature_loss
+    if config.costate_coef > 0.0:
+        loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
+    return loss, {
+        # What the loss estimates; the loss itself stands for it only in its gradient.
+        "losses/policy": weighted_sum(fixed_temperature * log_prob - value, weight),
+        "losses/value": jnp.asarray(critic_loss),
+        "losses/entropy": entropy,
+        "losses/costate": costate,
+        "losses/costate_critic": own,
+        "losses/q": weighted_sum(value, weight),
+        "losses/temperature": temperature_loss,
+    }
+
+
+def soft_backup(
+    config: SACConfig,
+    target: RecurrentCritic,
+    memory: Memory,
+    reward: Float[Array, "M N"],
+    discount: Float[Array, "M N"],
+    action: Float[Array, "M N A"],
+    log_prob: Float[Array, "M N"],
+    temperature: Float[Array, ""],
+) -> Float[Array, "M N"]:
+    """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
+    after = target.lower(memory.hiddens, action) - temperature * log_prob
+    following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
+    return jax.lax.stop_gradient(reward + config.discount * discount * following)
