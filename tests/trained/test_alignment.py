@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from costate._base.errors import ConfigError
+from costate.cli import main
 from costate.config.presets import preset
 from costate.control.linearisation import Linearisation
 from costate.envs.base import AbstractActuators, TimeStep
@@ -126,7 +127,8 @@ def test_a_run_is_compared_and_written(trained):
     assert len(said) == 4
     assert told == sorted(told)
     assert told[0] == 0.0
-    assert set(found.knockout) == {1, 2, 4, 8, 16, 32, 64}
+    assert found.knockout is not None
+    assert set(found.knockout.means) == set(found.knockout.errors) == {1, 2, 4, 8, 16, 32, 64}
     files = write_alignment(trained, found)
     assert {file.name for file in files} == {"alignment.json", "over_time.png", "phase.png", "likeness.png", "knockout.png"}
     assert all(file.stat().st_size > 1000 for file in files)
@@ -134,10 +136,21 @@ def test_a_run_is_compared_and_written(trained):
     assert document is not None
     assert document["components"] == ["position", "velocity"]
     assert document["moments"] == 75
+    for measure in ("cos(h", "cos((∂ỹ/∂x)ᵀh", "probe R²", "CCA", "CKA", "Hamiltonian gap", "mean return"):
+        assert any(verdict.startswith(measure) for verdict in document["verdicts"])
     json.dumps(document, allow_nan=True)
     text = table(found)
     assert "told from" in text
     assert "never" in text
+
+
+def test_the_command_ends_with_what_its_numbers_say(trained, capsys):
+    settings = ("--episodes", "2", "--steps", "20", "--horizon", "5", "--knockout-episodes", "0")
+    assert main(["align", str(trained.path), *settings]) == 0
+    verdicts = capsys.readouterr().out.split("what this says of the memory of this one run")[1].splitlines()
+    assert verdicts[1].startswith("  cos(h, ∂V/∂ỹ): ")
+    document = read_alignment(trained.path)
+    assert [line.strip() for line in verdicts[1:-1]] == document["verdicts"]
 
 
 @pytest.mark.quick("nc-gru")

@@ -31,7 +31,8 @@ ARGUMENTS = AlignArguments
 def run(arguments: list[str]) -> int:
     """Compare hidden states with true co-states."""
     from costate.trained.alignment.align import align, write_alignment
-    from costate.trained.alignment.result import table, to_json
+    from costate.trained.alignment.result import all_verdicts, table, to_json
+    from costate.trained.alignment.verdicts import MARGIN
 
     parsed = read_arguments("align", AlignArguments, arguments)
     trained = open_run(parsed.run)
@@ -47,6 +48,9 @@ def run(arguments: list[str]) -> int:
             found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True), tell)
         files = write_alignment(trained, found)
         print(table(found))
+        print(f"what this says of the memory of this one run (differences of up to {MARGIN:g} count as none):")
+        for verdict in all_verdicts(found):
+            print(f"  {verdict}")
         print(f"written: {', '.join(str(file) for file in files)}")
         give(to_json(trained, found) | {"written": files})
     return 0

@@ -12,7 +12,7 @@ from costate.learners import algorithm_for
 from costate.runs.run_directory import Run
 from costate.trained.alignment.comparison import compare
 from costate.trained.alignment.figures import draw
-from costate.trained.alignment.knockout import NEVER, returns_without_memory
+from costate.trained.alignment.knockout import returns_without_memory
 from costate.trained.alignment.moments import moments_of
 from costate.trained.alignment.result import FOLDER, RESULT, Alignment, AlignmentSettings, to_json
 from costate.trained.recording import record_episode
@@ -60,13 +60,13 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
         )
     tell(RECORDED, "comparing")
     comparison = compare(moments, settings.seed)
-    knockout: dict[int, float] = {}
+    knockout = None
     if settings.knockout_episodes:
         say("playing with the memory erased")
         knockout = returns_without_memory(
             run.config.task, controller, sensors, settings.knockout_episodes, settings.seed, within(tell, COMPARED, 1.0)
         )
-    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, knockout.pop(NEVER, None), moments)
+    return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, moments)
 
 
 def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from costate.runs.pictures import as_png, plain
 from costate.trained.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, Likeness
+from costate.trained.alignment.knockout import Knockout
 from costate.trained.alignment.measures import Rows, explained, fit_probe, scaling_of
 from costate.trained.alignment.result import Alignment
 
@@ -20,8 +21,8 @@ KIND = "closed loop"
 def draw(task: str, found: Alignment) -> dict[str, bytes]:
     """All pictures, as PNG, under the names of their files."""
     figures = {"over_time.png": over_time(task, found), "phase.png": phase(task, found), "likeness.png": likeness_bars(task, found)}
-    if found.knockout:
-        figures["knockout.png"] = knockout(task, found)
+    if found.knockout is not None:
+        figures["knockout.png"] = knockout(task, found.knockout)
     return {name: as_png(figure) for name, figure in figures.items()}
 
 
@@ -100,15 +101,14 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
     return figure
 
 
-def knockout(task: str, found: Alignment) -> Figure:
+def knockout(task: str, found: Knockout) -> Figure:
     """Return over the period of erasing the hidden state."""
     figure = Figure(figsize=(5.0, 3.2), layout="constrained")
     axes = figure.subplots()
-    periods = np.array(list(found.knockout))
-    axes.plot(periods, list(found.knockout.values()), marker="o", color=GUESS)
-    if found.intact is not None:
-        axes.axhline(found.intact, color=TRUTH, linestyle="--", linewidth=1.0, label="memory left alone")
-        axes.legend(frameon=False, fontsize=8)
+    periods = np.array(list(found.means))
+    axes.plot(periods, list(found.means.values()), marker="o", color=GUESS)
+    axes.axhline(found.intact, color=TRUTH, linestyle="--", linewidth=1.0, label="memory left alone")
+    axes.legend(frameon=False, fontsize=8)
     axes.set_xscale("log", base=2)
     axes.set_xticks(periods, [str(period) for period in periods])
     axes.set(xlabel="steps between two erasures of the hidden state", ylabel="mean return", title=f"{task}: what memory is worth")

@@ -1,8 +1,10 @@
 """What memory is worth: the same policy with its core's state erased every so many steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from costate._base.errors import ConfigError
 from costate._base.progress import Tell, nobody
@@ -17,6 +19,28 @@ PERIODS = (1, 2, 4, 8, 16, 32, 64)
 """Steps between two erasures of the memory."""
 NEVER = 1_000_000
 """A period that no episode reaches."""
+
+
+class Knockout(NamedTuple):
+    """Mean returns with the memory erased and with it left alone, each over episodes of its own."""
+
+    means: dict[int, float]
+    """By the number of steps between two erasures."""
+    errors: dict[int, float]
+    """Standard error of the difference to ``intact``, by the same number."""
+    intact: float
+    """Mean return with the memory left alone."""
+
+
+def summarise(returns: Mapping[int, Float[np.ndarray, " N"]]) -> Knockout:
+    """Summarise the returns of every period, :data:`NEVER` among them."""
+    squares = {every: float(np.var(each, ddof=1)) / len(each) for every, each in returns.items()}
+    erased = [every for every in returns if every != NEVER]
+    return Knockout(
+        means={every: float(np.mean(returns[every])) for every in erased},
+        errors={every: float(np.sqrt(squares[every] + squares[NEVER])) for every in erased},
+        intact=float(np.mean(returns[NEVER])),
+    )
 
 
 class ForgetfulController(AbstractController):
@@ -62,8 +86,8 @@ def forgetful(controller: AbstractController, every: Sequence[int]) -> Forgetful
 
 def returns_without_memory(
     task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody
-) -> dict[int, float]:
-    """Mean return by the period of erasing the core's state, ``NEVER`` included, each over at least ``episodes`` episodes.
+) -> Knockout:
+    """Mean return by the period of erasing the core's state, each over at least ``episodes`` episodes.
 
     All periods are played side by side, so that there is one simulator to build and one program to compile.
     """
@@ -71,4 +95,4 @@ def returns_without_memory(
     copies = LARGEST_BATCH // len(kinds)
     rounds = -(-episodes // copies)
     returns = play(task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed, tell)
-    return dict(zip(kinds, returns.reshape(-1, len(kinds)).mean(axis=0).tolist(), strict=True))
+    return summarise(dict(zip(kinds, returns.reshape(-1, len(kinds)).T, strict=True)))

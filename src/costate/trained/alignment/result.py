@@ -12,7 +12,9 @@ from costate._base.errors import ConfigError
 from costate.config.run_config import check_seed
 from costate.runs.run_directory import Run
 from costate.trained.alignment.comparison import Comparison
+from costate.trained.alignment.knockout import Knockout
 from costate.trained.alignment.moments import Moments
+from costate.trained.alignment.verdicts import knockout_verdict, verdicts
 
 FOLDER = "alignment"
 RESULT = "alignment.json"
@@ -54,15 +56,13 @@ class Alignment(NamedTuple):
     dropout: float
     env_steps: int
     comparison: Comparison
-    knockout: dict[int, float]
-    """Mean return by the number of steps between two erasures."""
-    intact: float | None
-    """Mean return with the memory left alone, in the same episodes."""
+    knockout: Knockout | None
+    """None where no episodes were played for it."""
     moments: list[Moments]
 
 
 def to_json(run: Run, found: Alignment) -> dict[str, Any]:
-    comparison = found.comparison
+    comparison, knockout = found.comparison, found.knockout
     return {
         "format": 1,
         "task": run.config.task,
@@ -75,8 +75,10 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
         "implied_cosine": comparison.implied_cosine,
         "likeness": {kind: {name: each._asdict() for name, each in by.items()} for kind, by in comparison.likeness.items()},
         "hamiltonian_gap": {kind: gap._asdict() for kind, gap in comparison.gaps.items()},
-        "knockout": {str(every): value for every, value in found.knockout.items()},
-        "intact": found.intact,
+        "knockout": {} if knockout is None else _by_text(knockout.means),
+        "knockout_errors": {} if knockout is None else _by_text(knockout.errors),
+        "intact": None if knockout is None else knockout.intact,
+        "verdicts": all_verdicts(found),
         "episodes": comparison.episodes,
         "held_out": comparison.held_out,
         "moments": comparison.moments,
@@ -84,6 +86,11 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
         "components": found.moments[0].names,
         "written": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
+
+
+def _by_text(numbers: dict[int, float]) -> dict[str, float]:
+    """With the keys that JSON can have."""
+    return {str(every): value for every, value in numbers.items()}
 
 
 def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
@@ -106,14 +113,21 @@ def table(found: Alignment) -> str:
         lines += _named(f"cos((∂ỹ/∂x)ᵀh, −λ), {kind}", cosine)
     for kind, gap in comparison.gaps.items():
         lines += _named(f"Hamiltonian gap (0 minimises), {kind}", gap._asdict())
-    if found.knockout and found.intact is not None:
-        erased = {str(every): value for every, value in found.knockout.items()}
+    if found.knockout is not None:
+        erased = _by_text(found.knockout.means)
         lines.append(f"{'mean return, h erased every … steps':<44}" + "".join(f"{every:>8}" for every in (*erased, "never")))
-        lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in (*erased.values(), found.intact)))
+        means = *erased.values(), found.knockout.intact
+        lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in means))
     untrusted = sum(each.untrusted for each in found.moments)
     if untrusted:
         lines.append(f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted")
     return "\n".join(lines)
+
+
+def all_verdicts(found: Alignment) -> list[str]:
+    """Return a sentence for each measure, against its controls."""
+    said = verdicts(found.comparison)
+    return said if found.knockout is None else [*said, knockout_verdict(found.knockout)]
 
 
 def _named(what: str, by: dict[str, float]) -> Sequence[str]:
