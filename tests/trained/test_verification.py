@@ -124,6 +124,20 @@ def test_a_row_that_is_missing_is_found(copy: Run) -> None:
         verify(copy)
 
 
+def test_rows_that_are_missing_at_the_end_are_found(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was saved says how far the run had come."""
+    lines = copy.metrics.read_text().splitlines(keepends=True)
+    copy.metrics.write_text("".join(lines[:2]))
+    assert cli.main(["verify", str(copy.path)]) == 0
+    verdict, rest = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("the same, bit for bit: iterations 1 to 2 of 3, all ")
+    assert rest.startswith("not compared: iteration 3; milestone at step 12,000; checkpoint at step 12,000")
+    result = verify(copy, iterations=None)
+    assert {difference.iteration for difference in result.differences} == {3}
+    assert not result.altered
+    assert not result.unseen
+
+
 def test_nothing_to_compare_with_is_an_error(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
     empty = create_run(tmp_path / "run", quick_config, {}, overwrite=False)
     with pytest.raises(RunDirectoryError, match="has logged no iteration yet"):

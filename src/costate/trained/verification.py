@@ -64,7 +64,7 @@ class Verification:
     machine: tuple[str, ...]
     """In what this machine differs from the one that made the run, as sentences."""
     logged: int = 0
-    """Iterations in the log."""
+    """Iterations of the run, by its log and by what it saved."""
     arrays: int = 0
     """That were compared in what was saved."""
     saved: tuple[Saved, ...] = ()
@@ -94,13 +94,15 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
     """Train the first ``iterations`` of a run again, all in its log if that is None; nothing is written."""
     if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, but at least 1 must be done again to compare anything.")
-    rows = _rows_by_iteration(run)
-    asked = max(rows) if iterations is None else min(iterations, max(rows))
+    rows, saved, per_iteration = _rows_by_iteration(run), _all_saved(run), run.config.rollout.steps_per_iteration
+    # A log that was cut off ends before what was saved after it.
+    reached = min(max(step // per_iteration for step, _ in saved), run.config.iterations) if saved else 0
+    length = max(max(rows), reached)
+    asked = length if iterations is None else min(iterations, length)
     reach, reason = possible(run)
     if reach == 0:
         raise ConfigError(f"Nothing of {run.path} can be verified: {reason}.")
     count = asked if reach is None else min(asked, reach)
-    saved, per_iteration = _all_saved(run), run.config.rollout.steps_per_iteration
     wanted = {step // per_iteration for step, _ in saved if step % per_iteration == 0 and step <= count * per_iteration}
     tell(None, "compiling")
     logged, again, arrays, looked_at, altered = [], [], 0, [], []
@@ -124,7 +126,7 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
         numbers=numbers,
         differences=differences,
         machine=machine_changes(run.read_machine(), describe_machine()),
-        logged=max(rows),
+        logged=length,
         arrays=arrays,
         saved=tuple(looked_at),
         altered=tuple(altered),
