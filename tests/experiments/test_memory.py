@@ -109,7 +109,7 @@ def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_t
     observation, later = jnp.ones((1, 2)), jnp.zeros(1, bool)
 
     def control(done: float, remembered: float) -> float:
-        inputs = sac_inputs(empty_stats((2,)), None, observation, jnp.full((1, 1), done), later)
+        inputs = sac_inputs(empty_stats((2,)), None, observation, ~later, jnp.full((1, 1), done), later)
         return float(act_once(actor, inputs, jnp.full((1, 4), remembered), later)[0].mode()[0, 0])
 
     assert control(0.5, 0.0) == control(0.5, 1.0)

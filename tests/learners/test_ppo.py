@@ -17,7 +17,7 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import Batch, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig, check_divisible
 from costate.learners.ppo.losses import clipped_value_loss, surrogate_loss, total_loss
-from costate.learners.ppo.update import bootstrap_key, initial_state, make_optimiser, optimise, steered, update
+from costate.learners.ppo.update import Learnt, bootstrap_key, initial_state, make_optimiser, optimise, steered, update
 from costate.learners.rollout import RolloutConfig, Trajectory, begin, collect, iteration_keys
 from costate.learners.sharding import ALONE
 from costate.policies.policy import PolicyConfig, act, build_policy, unroll_policy
@@ -286,7 +286,8 @@ def test_a_pace_is_a_factor_of_the_step_size():
         config = dataclasses.replace(ONE_STEP, learning_rate_decay="none", learning_rate=rate)
         batch = make_batch(config, 10.0, stats, empty_stats(), cut_at(trajectory), final_value)
         optimiser = make_optimiser(config, 3)
-        after, _, _ = optimise(config, optimiser, policy, optimiser.init(policy), batch, jax.random.key(0), ALONE, pace=pace)
+        learnt = Learnt(policy, optimiser.init(policy))
+        (after, *_), _ = optimise(config, optimiser, learnt, batch, jax.random.key(0), ALONE, pace=pace)
         return jax.tree.map(jnp.subtract, after, policy)
 
     # Weights of about 1 are known to 1e-7, and a step is 2.5e-4.

@@ -351,6 +351,7 @@ def test_windows_give_finite_gradients_and_none_where_nothing_can_be_learnt(usab
         discount=jnp.ones((T, S)),
         is_first=jnp.asarray(is_first),
         is_last=jnp.zeros((T, S), bool),
+        seen=jnp.asarray(is_first),
         complete=observation[::-1],
     )
     windows = Windows(rows, jnp.asarray(usable), jnp.zeros((S, 1)), None)

@@ -29,6 +29,7 @@ def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.
         discount=jnp.asarray(rng.random((steps, streams)) > 0.1, jnp.float32),
         is_first=jnp.asarray(first),
         is_last=jnp.asarray(last),
+        seen=jnp.asarray(rng.random((steps, streams)) > 0.5),
         memory=jnp.asarray(rng.normal(size=(steps, streams, MEMORY)), jnp.float32),
     )
     return rows, fresh
@@ -86,6 +87,7 @@ def test_a_time_limit_bootstraps_from_the_true_last_observation():
         jnp.ones((5, 1)),
         jnp.array(first)[:, None],
         jnp.array(last)[:, None],
+        jnp.ones((5, 1), bool),
     )
     windows = windows_at(append(empty_replay(5, 1, 1, 1), rows), jnp.array([0]), jnp.array([0]), 5)
     assert windows.usable[:, 0].tolist() == [True, True, False, True, False]

@@ -52,6 +52,7 @@ def rows_of(steps: int, streams: int, seed: int = 0) -> ReplayRows:
         discount=jnp.asarray(rng.random((steps, streams)) > 0.2, jnp.float32),
         is_first=jnp.asarray(first),
         is_last=jnp.asarray(last & ~first),
+        seen=jnp.asarray((observation != 0.0).any(-1)),
     )
 
 
@@ -84,8 +85,8 @@ def reference(part: str, networks, target, stats, windows: Windows, noise, confi
     rows, burn_in, usable = windows.rows, config.replay.burn_in, np.asarray(windows.usable)
     actor, critic = networks.actor, networks.critic
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
-    inputs = sac_inputs(stats, CLIP, rows.observation, before, rows.is_first)
-    judged = inputs if config.critic == "recurrent" else sac_inputs(stats, CLIP, rows.complete, before, rows.is_first)
+    inputs = sac_inputs(stats, CLIP, rows.observation, rows.seen, before, rows.is_first)
+    judged = inputs if config.critic == "recurrent" else sac_inputs(stats, CLIP, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
     features, actor_hidden = actor.encoder.encode(inputs), step_by_step(actor, inputs, rows.is_first, of_actor)[1]
     critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first, of_critic)
     target_hidden = step_by_step(target, judged, rows.is_first, of_critic)[1]
@@ -199,7 +200,7 @@ def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
         flags = jnp.zeros((ROWS, WINDOWS), bool)
         # A variance of 1 − ε, which the normaliser makes 1.
         stats = RunningStats(jnp.zeros(2), jnp.full(2, 1.0 - 1e-8), jnp.ones(()))
-        memory = read_window(critic, sac_inputs(stats, None, jnp.asarray(x), jnp.zeros((ROWS, WINDOWS, 1)), flags), flags, 0)
+        memory = read_window(critic, sac_inputs(stats, None, jnp.asarray(x), ~flags, jnp.zeros((ROWS, WINDOWS, 1)), flags), flags, 0)
         _, slopes, by_action = judge(critic, memory.hiddens, jnp.asarray(-x @ K.T))
         np.testing.assert_allclose(by_action, 0.0, atol=1e-9)
         np.testing.assert_allclose(targets_from_slopes(critic.core, memory, slopes), -2.0 * x @ P * stretch, rtol=1e-7, atol=1e-9)
@@ -207,10 +208,11 @@ def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
         # And the loss, of an actor that always does tanh 0.3 and is blind at every other step.
         actor = build_actor(PolicyConfig(2, CTRNNConfig()), jax.random.key(0), 2, 1)
         actor = double(eqx.tree_at(lambda a: (a.readout.weights, a.readout.bias), actor, (jnp.zeros((2, 1)), jnp.full(1, 0.3))))
-        shown = jnp.asarray(x * (np.arange(ROWS) % 2 == 0)[:, None, None])
+        seen = jnp.broadcast_to((np.arange(ROWS) % 2 == 0)[:, None], flags.shape)
+        shown = jnp.asarray(x * seen[..., None])
         nothing = jnp.zeros((ROWS, WINDOWS))
         windows = Windows(
-            ReplayRows(shown, nothing[..., None], nothing, nothing, flags, flags, None, jnp.asarray(x)), ~flags, jnp.zeros((WINDOWS, 1)), None
+            ReplayRows(shown, nothing[..., None], nothing, nothing, flags, flags, seen, None, jnp.asarray(x)), ~flags, jnp.zeros((WINDOWS, 1)), None
         )
         config = dataclasses.replace(CONFIG, replay=dataclasses.replace(CONFIG.replay, burn_in=0))
         networks = Networks(actor, critic, jnp.zeros(()))
@@ -218,7 +220,7 @@ def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
         _, found = jax.jit(lambda n: sac_loss(n, config, None, critic, stats, windows, weight, nothing[..., None]))(networks)
         u = np.full((ROWS, WINDOWS, 1), np.tanh(0.3))
         costate = -2.0 * (x @ COST + GAMMA * (x @ A.T + u @ B.T) @ P @ A) * stretch
-        inputs = sac_inputs(stats, None, shown, jnp.zeros((ROWS, WINDOWS, 1)), flags)
+        inputs = sac_inputs(stats, None, shown, seen, jnp.zeros((ROWS, WINDOWS, 1)), flags)
         hidden = np.stack(step_by_step(actor, inputs, flags, jnp.zeros((WINDOWS, 2)))[1])
         cosines = (hidden * costate).sum(-1) / np.linalg.norm(hidden, axis=-1) / np.linalg.norm(costate, axis=-1)
         # The loss has ε = 1e-8 under the roots.
@@ -275,7 +277,7 @@ def test_dark_observations_stay_dark_and_say_so():
     stats = state_of().observation_stats
     observation = jnp.array([[1.6, -0.2, 0.3], [0.0, 0.0, 0.0]])
     before = jnp.array([[0.5, -0.5], [0.25, 1.0]])
-    inputs = sac_inputs(stats, CLIP, observation, before, jnp.array([True, False]))
+    inputs = sac_inputs(stats, CLIP, observation, jnp.array([True, False]), before, jnp.array([True, False]))
     np.testing.assert_allclose(inputs[0], [1.5 / np.sqrt(1.5), 0.0, 0.0, 1.0, 0.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(inputs[1], [0.0, 0.0, 0.0, 0.0, 0.25, 1.0])
 

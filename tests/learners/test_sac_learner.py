@@ -83,7 +83,7 @@ def test_a_linear_regulator_finds_its_best_control_and_its_value():
     states, history = trained(0.05, 300)
     learner = states[-1].learner
     x = jnp.linspace(-0.8, 0.8, 9)[:, None]
-    inputs = sac_inputs(learner.observation_stats, 10.0, x, jnp.zeros((9, 1)), jnp.ones(9, bool))
+    inputs = sac_inputs(learner.observation_stats, 10.0, x, jnp.ones(9, bool), jnp.zeros((9, 1)), jnp.ones(9, bool))
     policy, _ = act_once(learner.networks.actor, inputs, jnp.zeros((9, 16)), jnp.ones(9, bool))
     # Best is u = −x; entropy keeps it a little soft, and 4544 updates are few.
     np.testing.assert_allclose(policy.mode()[:, 0], -x[:, 0], atol=0.15)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from costate.envs.base import anything_seen
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import DelayedReward, EndlessReward, TargetAction
@@ -52,7 +53,7 @@ def test_rows_are_those_of_a_loop_over_single_steps():
         np.testing.assert_array_equal(rows.observation[t], now.observation)
         np.testing.assert_array_equal(rows.is_first[t], now.is_first)
         np.testing.assert_array_equal(rows.is_last[t], now.is_last)
-        policy, hidden = act_once(actor, sac_inputs(stats, 10.0, now.observation, before, now.is_first), hidden, now.is_first)
+        policy, hidden = act_once(actor, sac_inputs(stats, 10.0, now.observation, anything_seen(now), before, now.is_first), hidden, now.is_first)
         before = policy.sample(exploration.noise[t])[0]
         np.testing.assert_allclose(rows.action[t], before, atol=1e-6)
         env_state, now = env.advance(env_state, before, jax.tree.map(operator.itemgetter(t), exploration.drawn))
@@ -107,7 +108,9 @@ def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
     dark = (rows.observation == 0.0).all(-1) & (rows.complete != 0.0).any(-1)
     assert 0.0 < dark.mean() < 1.0
     np.testing.assert_array_equal(np.where(dark[..., None], 0.0, rows.complete), rows.observation)
-    inputs = sac_inputs(stats, 10.0, rows.complete, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
+    np.testing.assert_array_equal(rows.seen, ~dark)
+    before = controls_before(rows.action, jnp.zeros_like(rows.action[0]))
+    inputs = sac_inputs(stats, 10.0, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
     hiddens = read_window(critic, inputs, rows.is_first, 0).hiddens
     np.testing.assert_allclose(rows.memory[1:, ..., 4:], hiddens[:-1], atol=1e-6)
     np.testing.assert_allclose(state.critic_state, hiddens[-1], atol=1e-6)
@@ -118,7 +121,8 @@ def test_what_both_networks_remembered_is_stored_with_every_row():
     world = DelayedReward()
     critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)
     _, actor, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic)
-    inputs = sac_inputs(stats, 10.0, rows.observation, controls_before(rows.action, jnp.zeros_like(rows.action[0])), rows.is_first)
+    before = controls_before(rows.action, jnp.zeros_like(rows.action[0]))
+    inputs = sac_inputs(stats, 10.0, rows.observation, rows.seen, before, rows.is_first)
     assert rows.is_first[1:].any(), "an episode starts on the way"
     for network, stored, final in ((actor, rows.memory[..., :4], state.core_state), (critic, rows.memory[..., 4:], state.critic_state)):
         hiddens = read_window(network, inputs, rows.is_first, 0).hiddens

@@ -162,7 +162,7 @@ def off_policy_program(devices):
 
     first = jnp.asarray(random.random(shape) < 0.1)
     rows = ReplayRows(
-        normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool), complete=normal(*shape, 5)
+        normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool), ~first, complete=normal(*shape, 5)
     )
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
     inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))

@@ -70,7 +70,15 @@ def played(insight: AbstractInsight, size: int) -> tuple[list[Look], list[TimeSt
         seen = draws.random((STREAMS, 1)) < 0.6
         first = np.array([t == 0, t in (0, 3), t == 0])
         shown_now = jnp.asarray(complete * seen)
-        now = TimeStep(shown_now, jnp.zeros(STREAMS), jnp.ones(STREAMS), jnp.asarray(first), jnp.zeros(STREAMS, bool), jnp.asarray(complete))
+        now = TimeStep(
+            shown_now,
+            jnp.zeros(STREAMS),
+            jnp.ones(STREAMS),
+            jnp.asarray(first),
+            jnp.zeros(STREAMS, bool),
+            jnp.asarray(complete),
+            jnp.asarray(seen[:, 0]),
+        )
         memories.append(memory)
         inside, memory = look(Robot(), now, memory)
         looks.append(inside)
@@ -122,7 +130,7 @@ def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     looks, shown, memories = played(insight, 5)
     stacked = stack(shown)
     own = stack(memories if CONFIGS[kind].algorithm == "ppo" else [memory[0] for memory in memories])
-    sequence = Sequence(stacked.observation, stacked.complete, own, jnp.stack([look.hidden for look in looks]), stacked.is_first)
+    sequence = Sequence(stacked.observation, stacked.complete, own, jnp.stack([look.hidden for look in looks]), stacked.is_first, stacked.seen)
     expected = algorithm.critic_costates(state, sequence)
     costates = np.stack([look.costate for look in looks])
     assert np.abs(costates).max() > 1e-5

@@ -153,7 +153,9 @@ def test_a_step_of_soft_actor_critic_in_float32_is_that_in_float64():
     _, trajectory, _ = collected()
     shape = trajectory.reward.shape
     ended = jnp.concatenate([jnp.zeros_like(trajectory.ends[:1]), trajectory.ends[:-1]])
-    rows = ReplayRows(trajectory.observation, jnp.tanh(trajectory.action), trajectory.reward, trajectory.discount, trajectory.is_first, ended)
+    rows = ReplayRows(
+        trajectory.observation, jnp.tanh(trajectory.action), trajectory.reward, trajectory.discount, trajectory.is_first, ended, jnp.ones(shape, bool)
+    )
     replay = jax.jit(append)(empty_replay(*shape, 1, 1), rows)
     windows = jax.jit(lambda replay: sample(replay, jax.random.key(0), 20, 8))(replay)
     noise = np.random.default_rng(2).normal(size=(15, 8, 1)).astype(np.float32)

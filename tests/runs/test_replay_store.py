@@ -16,7 +16,7 @@ def rows(random: np.random.Generator, count: int) -> ReplayRows:
     def normal(*shape):
         return jnp.asarray(random.normal(size=(count, STREAMS, *shape)), jnp.float32)
 
-    flags = (jnp.asarray(random.random((count, STREAMS)) < 0.3) for _ in range(2))
+    flags = (jnp.asarray(random.random((count, STREAMS)) < 0.3) for _ in range(3))
     return ReplayRows(normal(OBSERVATION), normal(ACTION), normal(), normal(), *flags, normal(MEMORY))
 
 
@@ -85,7 +85,7 @@ def test_rows_that_are_not_finite_are_not_stored(tmp_path):
     broken = rows(np.random.default_rng(0), 2)
     broken = ReplayRows(
         broken.observation.at[0, 0, 0].set(jnp.nan),
-        *(getattr(broken, name) for name in ("action", "reward", "discount", "is_first", "is_last", "memory")),
+        *(getattr(broken, name) for name in ("action", "reward", "discount", "is_first", "is_last", "seen", "memory")),
     )
     with pytest.raises(CheckpointError, match="observation of the newest rows"):
         save_new_rows(tmp_path, append(replay, broken), ())

@@ -207,8 +207,9 @@ def test_a_controller_does_what_its_actor_would_and_remembers_it():
     controller = SquashedController(actor, empty_stats((1,)), 10.0)
     _, now = env.reset(jax.random.key(1))
     control, (hidden, before) = controller.decide(env, now, controller.empty_memory(env))
-    # By hand: seen observations are clipped, zeros are dark, nothing was done before; the readout's mean is squashed and scaled to the bounds.
-    seen = np.any(np.asarray(now.observation) != 0.0, axis=-1, keepdims=True)
+    # By hand: observations are clipped, all are seen without failing sensors, nothing was done before; the readout's
+    # mean is squashed and scaled to the bounds.
+    seen = np.ones((3, 1))
     inputs = np.concatenate([np.clip(now.observation, -10.0, 10.0), seen, np.zeros((3, 1))], axis=-1).astype(np.float32)
     features = np.tanh(inputs @ actor.encoder.weights + np.asarray(actor.encoder.bias)[None])
     expected = np.stack([actor.core.step(jnp.asarray(feature), jnp.zeros(4)) for feature in features])

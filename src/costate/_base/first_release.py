@@ -137,7 +137,7 @@ def changes(part: Any, first: dict[str, Any] = FIRST_RELEASE) -> dict[str, Any]:
         usual = first.get(field.name, encode(field.default))
         if not dataclasses.is_dataclass(value):
             if encode(value) != usual:
-                found[field.name] = value
+                found[field.name] = encode(value)
             continue
         name, usual = choice(value), usual if isinstance(usual, dict) else {}
         inside = changes(value, CHOSEN.get(field.name, {}).get(name["name"], {}) if name else usual)

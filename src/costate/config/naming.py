@@ -58,6 +58,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a config by their names on the command line, without those of the unused learner."""
     other = "sac." if config.algorithm == "ppo" else "ppo."
     flat = {path: value for path, value in flat_json(config).items() if path not in APART and not path.startswith(other)}
+    for loss in flat.pop("losses"):
+        flat |= {f"{loss['name']}_{field}": value for field, value in loss.items() if field != "name"}
     return {_flag(re.sub(r"^(policy|sensors|rollout|ppo|sac)\.", "", path).removesuffix(".name")): value for path, value in flat.items()}
 
 

@@ -17,6 +17,7 @@ from costate.learners.ppo.config import PPOConfig, check_divisible, streams_per_
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.between_rollouts import check_sac
 from costate.learners.sac.config import SACConfig
+from costate.losses import AuxiliaryLossConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS
@@ -62,6 +63,8 @@ class RunConfig:
     algorithm: AlgorithmName = "ppo"
     """Learner: proximal policy optimisation as in the paper, or recurrent soft actor-critic."""
     sac: SACConfig = SACConfig()
+    losses: tuple[AuxiliaryLossConfig, ...] = ()
+    """Auxiliary losses on the memory beside the learner's own, each with its weight."""
     diverged: Literal["stop", "slow-down"] = "stop"
     """What to do when a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
 

@@ -14,7 +14,7 @@ from costate.policies.cores.base import forget_at_start
 from costate.policies.policy import PolicyStep, RecurrentActorCritic, act
 from costate.policies.readouts.gibbs import Gibbs
 from costate.policies.running_stats import RunningStats, normalise
-from costate.policies.sac_networks import RecurrentActor, act_once, sac_inputs
+from costate.policies.sac_networks import RecurrentActor, act_once, nothing_but_zeros, sac_inputs
 from costate.policies.squashed import to_bounds
 
 
@@ -108,7 +108,8 @@ class OffPolicyNetwork(AbstractNetwork):
     def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
         carried = self.actor.core.state_size
         state = forget_at_start(state, is_first)
-        inputs = sac_inputs(self.stats, self.observation_clip, observation, state[:, carried:], is_first)
+        seen = ~nothing_but_zeros(observation)
+        inputs = sac_inputs(self.stats, self.observation_clip, observation, seen, state[:, carried:], is_first)
         policy, core_state = act_once(self.actor, inputs, state[:, :carried], is_first)
         control = policy.mode()
         action = to_bounds(control, np.asarray(self.low), np.asarray(self.high)).astype(state.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -31,6 +32,19 @@ class TimeStep(eqx.Module):
     is_last: Bool[Array, "*S"]
     complete: Float[Array, "*S O"] | None = None
     """What working sensors would have shown, where failing ones stand between. For learning only: a trained policy never reads it."""
+    seen: Bool[Array, "*S"] | None = None
+    """Whether any sensor gave a reading, where failing ones stand between; None where every reading is one. Known from
+    the faults themselves: zeros can be a true reading, and in the dark the last value may be held."""
+
+
+def true_observation(timestep: TimeStep) -> Float[Array, "*S O"]:
+    """Return what working sensors show; without failing ones in between, what is observed."""
+    return timestep.observation if timestep.complete is None else timestep.complete
+
+
+def anything_seen(timestep: TimeStep) -> Bool[Array, "*S"]:
+    """Return whether any sensor gave a reading; without failing ones in between, all do."""
+    return jnp.ones(timestep.is_first.shape, bool) if timestep.seen is None else timestep.seen
 
 
 class AbstractActuators(abc.ABC):

@@ -285,7 +285,8 @@ class SensorEnv(AbstractEnv):
             reading, state = fault.apply(reading, state, timestep.is_first, own)
             following.append(state)
         read, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
-        return tuple(following), dataclasses.replace(timestep, observation=read, complete=complete)
+        seen = reading.seen.any(-1)
+        return tuple(following), dataclasses.replace(timestep, observation=read, complete=complete, seen=seen)
 
 
 @jax.jit

@@ -13,6 +13,7 @@ from costate.learners.rollout import Exploration, RolloutConfig
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.replay import Replay
 from costate.learners.sharding import Shards
+from costate.losses import AuxiliaryLossConfig
 from costate.policies.controllers import AbstractController
 from costate.policies.insight import AbstractInsight
 from costate.policies.policy import PolicyConfig
@@ -39,6 +40,10 @@ class Setup(Protocol):
     def ppo(self) -> PPOConfig: ...
     @property
     def sac(self) -> SACConfig: ...
+    @property
+    def losses(self) -> tuple[AuxiliaryLossConfig, ...]:
+        """Auxiliary losses on the memory."""
+
     @property
     def seed(self) -> int: ...
     @property
@@ -84,6 +89,8 @@ class Sequence(NamedTuple):
     hidden: Float[Array, "T B H"]
     """The hidden state after it, the part of the memory that plays the co-state."""
     is_first: Bool[Array, "T B"]
+    seen: Bool[Array, "T B"]
+    """Whether anything was seen."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, Int, Key
 from costate._base.undecided import UNDECIDED
-from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep
+from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep, anything_seen, true_observation
 from costate.policies.cores import AbstractCore
 from costate.policies.policy import RecurrentActorCritic, act, for_single_steps
 from costate.policies.running_stats import RunningStats, normalise
@@ -92,6 +92,10 @@ class Trajectory(eqx.Module):
     """R_t = γ R_{t−1} + r_t since the episode started, whose variance scales the rewards."""
     member_values: Float[Array, "*T B M"] | None = None
     """What each critic of an ensemble says; None where there is none."""
+    complete: Float[Array, "*T B O"] | None = None
+    """What working sensors would have shown; None where no loss asks for it."""
+    seen: Bool[Array, "*T B"] | None = None
+    """Whether anything was seen; None where no loss asks for it."""
 
 
 class IterationKeys(NamedTuple):
@@ -184,7 +188,10 @@ def read_in_part(timestep: TimeStep, chance: Float[Array, " B"] | None, share: F
     """
     if chance is None or share is None or timestep.complete is None:
         return timestep
-    return dataclasses.replace(timestep, observation=jnp.where((chance < share)[:, None], timestep.observation, timestep.complete))
+    faulty = chance < share
+    observation = jnp.where(faulty[:, None], timestep.observation, timestep.complete)
+    seen = None if timestep.seen is None else timestep.seen | ~faulty
+    return dataclasses.replace(timestep, observation=observation, seen=seen)
 
 
 def collect(
@@ -212,17 +219,18 @@ def roll(
     state: RolloutState,
     exploration: Exploration,
     faults: Float[Array, ""] | None = None,
+    with_truth: bool = False,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
     """T steps of every environment of one seed; returns also the value of the observation after the last of them, to bootstrap from.
 
     Core states are kept at every ``cut``-th step; only at the first if that is None. ``faults`` is the share of the observations that is read through
-    them, while they set in.
+    them, while they set in. Rows hold what working sensors would have shown only ``with_truth``.
     """
 
     policy = for_single_steps(policy)
 
     def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
-        return _advance(env, config, discount, policy, stats, state, now, faults)
+        return _advance(env, config, discount, policy, stats, state, now, faults, with_truth)
 
     state, trajectory = jax.lax.scan(advance, state, exploration)
     trajectory = dataclasses.replace(trajectory, core_state=trajectory.core_state[:: cut or config.rollout_length])
@@ -240,6 +248,7 @@ def _advance(
     state: RolloutState,
     exploration: Exploration,
     faults: Float[Array, ""] | None,
+    with_truth: bool,
 ) -> tuple[RolloutState, Trajectory]:
     """One row: read, act, step."""
     now = state.timestep
@@ -265,6 +274,8 @@ def _advance(
         episode_length=episode_length,
         discounted_return=discounted_return,
         member_values=decision.member_values,
+        complete=true_observation(now) if with_truth else None,
+        seen=anything_seen(now) if with_truth else None,
     )
     return RolloutState(env_state, after, decision.core_state, episode_return, episode_length, discounted_return), row
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from costate._base.types import Array, Float
-from costate.envs.base import AbstractActuators, TimeStep
+from costate.envs.base import AbstractActuators, TimeStep, anything_seen
 from costate.policies.cores import empty_core_state
 from costate.policies.policy import RecurrentActorCritic, act
 from costate.policies.running_stats import RunningStats, normalise
@@ -119,7 +119,7 @@ class SquashedController(AbstractController):
         return core_state, memory[1]
 
     def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
-        return sac_inputs(self.stats, self.observation_clip, now.observation, before, now.is_first)
+        return sac_inputs(self.stats, self.observation_clip, now.observation, anything_seen(now), before, now.is_first)
 
 
 def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from costate._base.types import Array, Float
-from costate.envs.base import AbstractActuators, TimeStep
+from costate.envs.base import AbstractActuators, TimeStep, anything_seen, true_observation
 from costate.policies.controllers import AbstractController, Carry, PolicyController, SquashedController
 from costate.policies.cores import empty_core_state, step_batch
 from costate.policies.costate_loss import cosine
@@ -83,8 +84,11 @@ class SquashedInsight(AbstractInsight):
         own, critics = memory
         control, after = self.controller.decide(env, now, own)
         _, chosen = after
-        shown = now.complete if self.sighted and now.complete is not None else now.observation
-        inputs = sac_inputs(self.controller.stats, self.controller.observation_clip, shown, own[1], now.is_first)
+        shown, seen = now.observation, anything_seen(now)
+        if self.sighted:
+            shown, seen = true_observation(now), jnp.ones_like(seen)
+        stats, clip = self.controller.stats, self.controller.observation_clip
+        inputs = sac_inputs(stats, clip, shown, seen, own[1], now.is_first)
 
         def value(features: Float[Array, "B F"]) -> Float[Array, " B"]:
             return self.critic.lower(self.critic.core.expose(step_batch(self.critic.core, features, critics, now.is_first)), chosen)
@@ -104,6 +108,6 @@ def _look(
     """From the critic's value as a function of what its encoder makes of ``inputs``, of which the first ``sensors`` are observed."""
     features, pull_to_inputs = jax.vjp(encoder.encode, inputs)
     values, pull_to_features = jax.vjp(value, features)
-    (costate,) = pull_to_features(jax.numpy.ones_like(values))
+    (costate,) = pull_to_features(jnp.ones_like(values))
     (remembered,), (expected,) = pull_to_inputs(hidden), pull_to_inputs(costate)
     return Look(control, values, hidden, costate, cosine(hidden, costate), remembered[:, :sensors], expected[:, :sensors])

@@ -72,16 +72,27 @@ class RecurrentCritic(eqx.Module):
 
 
 def sac_inputs(
-    stats: RunningStats, clip: float | None, observation: Float[Array, "*S O"], before: Float[Array, "*S A"], is_first: Bool[Array, "*S"]
+    stats: RunningStats,
+    clip: float | None,
+    observation: Float[Array, "*S O"],
+    seen: Bool[Array, "*S"],
+    before: Float[Array, "*S A"],
+    is_first: Bool[Array, "*S"],
 ) -> Float[Array, "*S I"]:
-    """What both networks read: the normalised observation, whether there was one, and the control before it.
+    """Return what both networks read: the normalised observation, whether there was one, and the control before it.
 
-    An observation of zeros is a dark one: that is what failing sensors give. It stays zero after normalising, which is the mean of what is seen.
+    Where nothing is seen and nothing held, zeros stay zero after normalising, which is the mean of what is seen. A
+    true reading of zero is normalised like any other, and so is a value that is held in the dark.
     """
-    seen = jnp.any(observation != 0.0, axis=-1, keepdims=True)
-    shown = jnp.where(seen, normalise(stats, observation, clip), jnp.zeros_like(observation))
+    empty = nothing_but_zeros(observation) & ~seen
+    shown = jnp.where(empty[..., None], jnp.zeros_like(observation), normalise(stats, observation, clip))
     done = jnp.where(is_first[..., None], jnp.zeros_like(before), before)
-    return jnp.concatenate([shown, seen.astype(observation.dtype), done], axis=-1)
+    return jnp.concatenate([shown, seen[..., None].astype(observation.dtype), done], axis=-1)
+
+
+def nothing_but_zeros(observation: Float[Array, "*S O"]) -> Bool[Array, "*S"]:
+    """Return whether all readings are zero: how a deployed policy, which has no simulator to ask, is told of the dark."""
+    return jnp.all(observation == 0.0, axis=-1)
 
 
 def input_size(observation_size: int, action_size: int) -> int:

@@ -99,6 +99,9 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
     if hashlib.sha256(content).hexdigest() != chunk.sha256:
         raise CheckpointError(f"{file} is truncated or was altered: its digest is not the one that was recorded.")
     tensors = parse_tensors(content, file)
+    if "seen" in rings and "seen" not in tensors and "observation" in tensors:
+        # Rows of earlier versions do not say it; they took zeros for the dark.
+        tensors["seen"] = np.any(tensors["observation"] != 0.0, axis=-1)
     for name, ring in rings.items():
         wanted = (chunk.stop - chunk.start, *ring.shape[1:])
         if name not in tensors or tensors[name].shape != wanted or tensors[name].dtype != ring.dtype:

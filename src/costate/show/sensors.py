@@ -92,5 +92,5 @@ class SwitchedSensors:
             reading, after = fault.apply(reading, given, is_first, fault.draw(jax.random.fold_in(key, number), 1, self._size))
             following.append(after)
         shown, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
-        timestep = TimeStep(shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete)
+        timestep = TimeStep(shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete, reading.seen.any(-1))
         return timestep, tuple(following), reading.seen.mean()

@@ -69,7 +69,8 @@ def in_double(controller: AbstractController) -> AbstractController:
 def one_step(observation: Float[Array, " O"], seen: Bool[Array, ""], is_first: Bool[Array, ""]) -> TimeStep:
     """What a controller of one stream is shown: ỹ = m y."""
     shown = jnp.where(seen, observation, jnp.zeros_like(observation))
-    return TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], jnp.zeros(1, bool))
+    no = jnp.zeros(1, bool)
+    return TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], no, observation[None], seen[None])
 
 
 @eqx.filter_jit

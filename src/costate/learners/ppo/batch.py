@@ -36,6 +36,10 @@ class Rows(eqx.Module):
     """Share of each row in a mean over those from which each of them learns; 1 in sum for each."""
     target: Targets | None = None
     """Co-states where they are known before the losses; None where they are those of the policy which is being learnt."""
+    complete: Float[Array, "T S O"] | None = None
+    """What working sensors would have shown; None where no auxiliary loss asks for it."""
+    seen: Bool[Array, "T S"] | None = None
+    """Whether anything was seen; None where no auxiliary loss asks for it."""
 
 
 class Batch(eqx.Module):
@@ -100,6 +104,8 @@ def make_batch(
         member_values=trajectory.member_values,
         member_weight=None if foresight.members is None else valid[..., None] * foresight.members[None].astype(valid.dtype),
         target=foresight.target,
+        complete=None if trajectory.complete is None else normalise(observation_stats, trajectory.complete, observation_clip),
+        seen=trajectory.seen,
     )
     return cut_streams(rows, trajectory.core_state, config.bptt_length)
 

@@ -12,6 +12,7 @@ from costate.learners.ppo.update import TrainState, initial_state, update
 from costate.learners.rollout import Exploration, RolloutState, begin_seeds, roll, share_of_faults
 from costate.learners.sac.replay import Replay
 from costate.learners.sharding import Shards
+from costate.losses import build_losses
 from costate.policies.controllers import PolicyController
 from costate.policies.cores import empty_core_state
 from costate.policies.costate_loss import costate_targets
@@ -52,7 +53,10 @@ class OnPolicy(AbstractAlgorithm):
         key_policy, key_training = jax.random.split(jax.random.key(seed))
         observation_size, action_size = self.config.observation_size, self.config.task_record.action_size
         policy = build_policy(self.config.policy, key_policy, observation_size, action_size)
-        return initial_state(self.config.ppo, policy, key_training, observation_size)
+        # From a key of its own, so that all other weights are those of a run without such losses.
+        key_losses, shape = jax.random.fold_in(key_policy, 5), self.config.policy
+        losses = build_losses(self.config.losses, key_losses, shape.hidden_size, shape.features, observation_size)
+        return initial_state(self.config.ppo, policy, key_training, observation_size, losses)
 
     def acting(self, state: TrainState) -> Any:
         return state.policy, state.observation_stats, state.iteration
@@ -64,7 +68,8 @@ class OnPolicy(AbstractAlgorithm):
         ppo = self.config.ppo
         policy, stats, iteration = acting
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
-        state, trajectory, final_value = roll(env, self.config.rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults)
+        rollout, with_truth = self.config.rollout, bool(self.config.losses)
+        state, trajectory, final_value = roll(env, rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults, with_truth)
         return state, Experience((trajectory, final_value), trajectory.is_first)
 
     def collected(self, experience: Experience) -> Collected:

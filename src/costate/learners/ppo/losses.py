@@ -8,6 +8,7 @@ from costate.learners.averages import Metrics, weighted_sum
 from costate.learners.ppo.batch import Batch, Rows
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.sharding import ALONE, Shards
+from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
 from costate.policies.costate_loss import Targets, by_member, costate_distance, epistemic_spread, hidden_targets, member_targets, terminal_distance
 from costate.policies.policy import RecurrentActorCritic, Unrolled, unroll_policy
@@ -78,10 +79,32 @@ def mean_entropy(control: AbstractDistribution, weight: Float[Array, "T S"], sha
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
 
 
+def evidence_of(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, rows: Rows) -> Evidence:
+    """Return what auxiliary losses may use of a minibatch."""
+    assert rows.complete is not None, "rows hold the truth where a loss asks for it"
+    assert rows.seen is not None, "and whether anything was seen"
+    target = targets_of(config, policy, unrolled.memory) if rows.target is None else rows.target
+    return Evidence(
+        hidden=unrolled.memory.hiddens,
+        features=unrolled.memory.features,
+        observation=rows.observation,
+        complete=rows.complete,
+        costate=target.by_feature.mean(-2),
+        seen=rows.seen,
+    )
+
+
 def total_loss(
-    policy: RecurrentActorCritic, batch: Batch, config: PPOConfig, shards: Shards = ALONE, warmth: Float[Array, ""] | float = 1.0
+    policy: RecurrentActorCritic,
+    batch: Batch,
+    config: PPOConfig,
+    shards: Shards = ALONE,
+    warmth: Float[Array, ""] | float = 1.0,
+    losses: tuple[WeightedLoss, ...] = (),
 ) -> tuple[Float[Array, ""], Metrics]:
     """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1), or one device's share of it.
+
+    Auxiliary ``losses`` are added with weights of their own.
 
     The shares add up to the whole, because row weights sum to 1 over all devices. ``warmth`` is the share of c₃ that has been reached.
     """
@@ -104,6 +127,9 @@ def total_loss(
     if config.terminal_coef > 0.0:
         optional["losses/terminal"] = terminal_term(unrolled, rows.terminal)
         loss = loss + config.terminal_coef * optional["losses/terminal"]
+    if losses:
+        auxiliary, measured = auxiliary_terms(losses, evidence_of(config, policy, unrolled, rows), rows.weight)
+        loss, optional = loss + auxiliary, optional | measured
     return loss, optional | {
         "losses/total": loss,
         "losses/policy": actor,

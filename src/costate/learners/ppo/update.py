@@ -1,6 +1,6 @@
 """Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): one update, and the state of training."""
 
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,10 +14,13 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
 from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.learners.sharding import ALONE, Shards
+from costate.losses import WeightedLoss
 from costate.policies.cores import Memory, read_sequence
 from costate.policies.costate_loss import epistemic_spread, member_targets
 from costate.policies.policy import RecurrentActorCritic
 from costate.policies.running_stats import RunningStats, empty_stats, merge, normalise
+
+Part = TypeVar("Part")
 
 
 class TrainState(eqx.Module):
@@ -33,14 +36,26 @@ class TrainState(eqx.Module):
     """A slow average of the policy, where targets come from one."""
     pace: Float[Array, ""] | None = None
     """What the step size has been multiplied by, where it is steered."""
+    losses: tuple[WeightedLoss, ...] = ()
+    """Auxiliary losses with their weights."""
+    loss_optimiser: PyTree = None
+    """Optimiser of those weights; None where there are none."""
 
 
-def initial_state(config: PPOConfig, policy: RecurrentActorCritic, key: Key[Array, ""], observation_size: int) -> TrainState:
+def initial_state(
+    config: PPOConfig,
+    policy: RecurrentActorCritic,
+    key: Key[Array, ""],
+    observation_size: int,
+    losses: tuple[WeightedLoss, ...] = (),
+) -> TrainState:
     """Training before its first iteration."""
     optimiser = make_optimiser(config, iterations=1).init(policy)
     slow = None if config.slow_critic is None else policy
     pace = jnp.ones((), jnp.float32) if config.learning_rate_decay == "adaptive" else None
-    return TrainState(policy, optimiser, empty_stats((observation_size,)), empty_stats(), key, jnp.zeros((), jnp.int32), slow, pace)
+    of_losses = make_optimiser(config, iterations=1).init(losses) if losses else None
+    observation_stats, started = empty_stats((observation_size,)), jnp.zeros((), jnp.int32)
+    return TrainState(policy, optimiser, observation_stats, empty_stats(), key, started, slow, pace, losses, of_losses)
 
 
 def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
@@ -99,35 +114,55 @@ def foresee(config: PPOConfig, observation_clip: float | None, state: TrainState
     return Foresight(members, target, bonus)
 
 
+class Learnt(NamedTuple):
+    """What gradients change, with the optimisers' memories.
+
+    Auxiliary losses have an optimiser of their own, so that the length of their gradient does not shorten the policy's.
+    """
+
+    policy: RecurrentActorCritic
+    optimiser: PyTree
+    losses: tuple[WeightedLoss, ...] = ()
+    loss_optimiser: PyTree = None
+
+
 def optimise(
     config: PPOConfig,
     optimiser: optax.GradientTransformation,
-    policy: RecurrentActorCritic,
-    optimiser_state: PyTree,
+    learnt: Learnt,
     batch: Batch,
     key: Key[Array, ""],
     shards: Shards,
     warmth: Float[Array, ""] | float = 1.0,
     pace: Float[Array, ""] | None = None,
-) -> tuple[RecurrentActorCritic, PyTree, Metrics]:
+) -> tuple[Learnt, Metrics]:
     """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
     streams = batch.core_state.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
-    def descend(carry: tuple[RecurrentActorCritic, PyTree], streams: Int[Array, " M"]) -> tuple[tuple[RecurrentActorCritic, PyTree], Any]:
-        policy, optimiser_state = carry
-        own = take_minibatch(batch, streams, shards)
-        gradient, metrics = jax.grad(total_loss, has_aux=True)(policy, own, config, shards, warmth)
-        gradient = shards.total(gradient)
-        updates, optimiser_state = optimiser.update(gradient, optimiser_state, policy)
+    def loss_of(policy: RecurrentActorCritic, losses: tuple[WeightedLoss, ...], own: Batch) -> tuple[Array, Metrics]:
+        return total_loss(policy, own, config, shards, warmth, losses)
+
+    def step(part: Part, gradient: Part, state: PyTree) -> tuple[Part, PyTree]:
+        updates, state = optimiser.update(gradient, state, part)
         # Adam's steps are proportional to its step size.
         updates = updates if pace is None else jax.tree.map(lambda step: pace * step, updates)
-        return (optax.apply_updates(policy, updates), optimiser_state), (metrics, optax.tree.norm(gradient))
+        return optax.apply_updates(part, updates), state
+
+    def descend(learnt: Learnt, streams: Int[Array, " M"]) -> tuple[Learnt, Any]:
+        own = take_minibatch(batch, streams, shards)
+        gradients, metrics = jax.grad(loss_of, argnums=(0, 1), has_aux=True)(learnt.policy, learnt.losses, own)
+        gradient, of_losses = shards.total(gradients)
+        policy, state = step(learnt.policy, gradient, learnt.optimiser)
+        losses, loss_state = learnt.losses, learnt.loss_optimiser
+        if losses:
+            losses, loss_state = step(losses, of_losses, loss_state)
+        return Learnt(policy, state, losses, loss_state), (metrics, optax.tree.norm(gradient))
 
     minibatches = order.reshape(config.epochs * config.minibatches, -1)
-    (policy, optimiser_state), (shares, gradient_norm) = jax.lax.scan(descend, (policy, optimiser_state), minibatches)
+    learnt, (shares, gradient_norm) = jax.lax.scan(descend, learnt, minibatches)
     metrics = shards.total(shares) | {"losses/grad_norm": gradient_norm}
-    return policy, optimiser_state, jax.tree.map(lambda m: m[-config.minibatches :].mean(), metrics)
+    return learnt, jax.tree.map(lambda m: m[-config.minibatches :].mean(), metrics)
 
 
 def update(
@@ -148,12 +183,25 @@ def update(
     batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value, foresight)
     optimiser = make_optimiser(config, iterations)
     warmth = warmed_up(config, iterations, state.iteration)
-    policy, optimiser_state, metrics = optimise(config, optimiser, state.policy, state.optimiser, batch, keys.update, shards, warmth, state.pace)
+    learnt = Learnt(state.policy, state.optimiser, state.losses, state.loss_optimiser)
+    learnt, metrics = optimise(config, optimiser, learnt, batch, keys.update, shards, warmth, state.pace)
+    policy = learnt.policy
     observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
     slow = None if state.slow is None else jax.tree.map(lambda slow, now: slow + config.slow_critic * (now - slow), state.slow, policy)
     metrics["training/learning_rate"] = learning_rate(config, iterations, state.iteration) * (1.0 if state.pace is None else state.pace)
     pace = None if state.pace is None else steered(state.pace, metrics["losses/approx_kl"], config.target_kl)
-    state = TrainState(policy, optimiser_state, observation_stats, return_stats, keys.following, state.iteration + 1, slow, pace)
+    state = TrainState(
+        policy,
+        learnt.optimiser,
+        observation_stats,
+        return_stats,
+        keys.following,
+        state.iteration + 1,
+        slow,
+        pace,
+        learnt.losses,
+        learnt.loss_optimiser,
+    )
     if foresight.bonus is not None:
         metrics["costate/bonus"] = foresight.bonus.mean()
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]

@@ -1,6 +1,7 @@
 """What soft actor-critic does between two rollouts: remember the new rows, then so many updates, or none while warming up."""
 
 import functools
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ from costate.learners.sac.replay import Replay, ReplayRows, append, empty_replay
 from costate.learners.sac.rollout import Episodes
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.learners.sharding import ALONE, Shards
+from costate.losses import AuxiliaryLossConfig, build_losses
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import empty_stats, merge
 
@@ -59,15 +61,31 @@ def check_sac(rollout: RolloutConfig, config: SACConfig, iterations: int) -> Non
 
 
 def fresh_sac(
-    config: SACConfig, policy: PolicyConfig, rollout: RolloutConfig, key: Key[Array, ""], observation_size: int, action_size: int
+    config: SACConfig,
+    policy: PolicyConfig,
+    rollout: RolloutConfig,
+    key: Key[Array, ""],
+    observation_size: int,
+    action_size: int,
+    auxiliary: Sequence[AuxiliaryLossConfig] = (),
 ) -> SACTrainState:
     """Training before its first iteration."""
     key_networks, key_training = jax.random.split(key)
-    learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size)
+    # From a key of its own, so that all other weights are those of a run without such losses.
+    losses = build_losses(auxiliary, jax.random.fold_in(key, 2), policy.hidden_size, policy.features, observation_size)
+    learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size, losses)
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
     remembered = networks.actor.core.state_size + networks.critic.core.state_size if config.replay.start == "stored" else 0
-    replay = empty_replay(rows, rollout.environments, observation_size, action_size, config.replay.storage, remembered, config.sighted)
+    replay = empty_replay(
+        rows,
+        rollout.environments,
+        observation_size,
+        action_size,
+        config.replay.storage,
+        remembered,
+        with_complete=config.sighted or bool(losses),
+    )
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 
 
@@ -83,7 +101,7 @@ def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, 
 
 def with_statistics(learner: SACState, rows: ReplayRows) -> SACState:
     """The learner with what these rows show in its statistics; dark observations show nothing."""
-    stats = merge(learner.observation_stats, rows.observation, jnp.any(rows.observation != 0.0, axis=-1))
+    stats = merge(learner.observation_stats, rows.observation, rows.seen)
     return SACState(learner.networks, learner.target, learner.optimiser, stats)
 
 

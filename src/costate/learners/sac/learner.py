@@ -53,7 +53,8 @@ class OffPolicy(AbstractAlgorithm):
 
     def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
-        return fresh_sac(config.sac, config.policy, config.rollout, jax.random.key(seed), config.observation_size, task.action_size)
+        key, sizes = jax.random.key(seed), (config.observation_size, task.action_size)
+        return fresh_sac(config.sac, config.policy, config.rollout, key, *sizes, config.losses)
 
     def acting(self, state: SACTrainState) -> Any:
         return state.learner.networks.actor, self._stored(state), state.learner.observation_stats, state.iteration
@@ -68,9 +69,10 @@ class OffPolicy(AbstractAlgorithm):
     def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
         actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
-        clip, sighted = self.config.rollout.observation_clip, self.config.sac.sighted
+        clip, sac = self.config.rollout.observation_clip, self.config.sac
+        with_truth = sac.sighted or bool(self.config.losses)
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
-        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, sighted, faults, self.config.sac.explorers)
+        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, with_truth, faults, sac.explorers, sac.sighted)
         return state, Experience((rows, episodes), rows.is_first)
 
     def collected(self, experience: Experience) -> Collected:
@@ -91,8 +93,9 @@ class OffPolicy(AbstractAlgorithm):
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         networks, stats, clip = state.learner.networks, state.learner.observation_stats, self.config.rollout.observation_clip
         _, before = sequence.memory
-        inputs = sac_inputs(stats, clip, sequence.observation, before, sequence.is_first)
-        sighted = sac_inputs(stats, clip, sequence.complete, before, sequence.is_first)
+        inputs = sac_inputs(stats, clip, sequence.observation, sequence.seen, before, sequence.is_first)
+        everything = jnp.ones_like(sequence.seen)
+        sighted = sac_inputs(stats, clip, sequence.complete, everything, before, sequence.is_first)
         memory = read_window(networks.critic, sighted if self.config.sac.sighted else inputs, sequence.is_first, burn_in=0)
         control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
         _, slopes, _ = judge(networks.critic, memory.hiddens, control)

@@ -20,6 +20,7 @@ from costate._base.types import Array, Bool, Float
 from costate.learners.averages import Metrics, row_weights, weighted_sum
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.replay import Windows
+from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
 from costate.policies.costate_loss import costate_distance, targets_from_slopes
 from costate.policies.running_stats import RunningStats
@@ -39,6 +40,8 @@ class Networks(eqx.Module):
     actor: RecurrentActor
     critic: RecurrentCritic
     log_temperature: Float[Array, ""]
+    losses: tuple[WeightedLoss, ...] = ()
+    """Auxiliary losses with their weights."""
 
 
 def judge(critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]) -> tuple[Array, Array, Array]:
@@ -70,8 +73,11 @@ def sac_loss(
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
     before = controls_before(rows.action, windows.before)
-    inputs = sac_inputs(stats, observation_clip, rows.observation, before, rows.is_first)
-    judged = inputs if rows.complete is None else sac_inputs(stats, observation_clip, rows.complete, before, rows.is_first)
+    inputs = sac_inputs(stats, observation_clip, rows.observation, rows.seen, before, rows.is_first)
+    truth = None
+    if rows.complete is not None:
+        truth = sac_inputs(stats, observation_clip, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
+    judged = inputs if truth is None or not config.sighted else truth
     of_actor, of_critic = starting_memories(windows.memory, actor.core.state_size)
     actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
     critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
@@ -97,9 +103,23 @@ def sac_loss(
     costate = weighted_sum(costate_distance(actor_memory.hiddens, targets), weight)
     own = weighted_sum(costate_distance(critic_memory.hiddens, targets), weight)
     loss = actor_loss + critic_loss + temperature_loss
+    auxiliary: Metrics = {}
+    if networks.losses:
+        assert truth is not None, "rows hold the truth where a loss asks for it"
+        sensors = rows.observation.shape[-1]
+        evidence = Evidence(
+            hidden=actor_memory.hiddens,
+            features=actor_memory.features,
+            observation=inputs[burn_in:, :, :sensors],
+            complete=truth[burn_in:, :, :sensors],
+            costate=targets,
+            seen=rows.seen[burn_in:],
+        )
+        term, auxiliary = auxiliary_terms(networks.losses, evidence, weight)
+        loss = loss + term
     if config.costate_coef > 0.0:
         loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
-    return loss, {
+    return loss, auxiliary | {
         # What the loss estimates; the loss itself stands for it only in its gradient.
         "losses/policy": weighted_sum(fixed_temperature * log_prob - value, weight),
         "losses/value": jnp.asarray(critic_loss),

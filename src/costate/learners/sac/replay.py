@@ -32,10 +32,12 @@ class ReplayRows(eqx.Module):
     is_first: Bool[Array, "*T B"]
     is_last: Bool[Array, "*T B"]
     """Whether y_t is the last of its episode, so that u_t was ignored."""
+    seen: Bool[Array, "*T B"]
+    """Whether any sensor gave a reading. Not to be told from y_t: zeros can be true, and the last value can be held."""
     memory: Float[Array, "*T B S"] | None = None
     """What actor and critic remembered before y_t, where windows start from that."""
     complete: Float[Array, "*T B O"] | None = None
-    """What working sensors would have shown, where the critic sees that."""
+    """What working sensors would have shown, where the critic or an auxiliary loss sees that."""
 
 
 class Replay(eqx.Module):
@@ -85,6 +87,7 @@ def empty_replay(
         discount=jnp.zeros(shape, kind),
         is_first=jnp.zeros(shape, bool),
         is_last=jnp.zeros(shape, bool),
+        seen=jnp.zeros(shape, bool),
         memory=jnp.zeros((*shape, memory_size), kind) if memory_size else None,
         complete=jnp.zeros((*shape, observation_size), kind) if with_complete else None,
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate._base.types import Array, Bool, Float, Int, Key
-from costate.envs.base import AbstractEnv, EnvState, TimeStep
+from costate.envs.base import AbstractEnv, EnvState, TimeStep, anything_seen, true_observation
 from costate.learners.rollout import Exploration, count_step, read_in_part, state_size_of
 from costate.learners.sac.replay import ReplayRows
 from costate.policies.controllers import scale_control
@@ -62,10 +62,12 @@ def roll_sac(
     with_complete: bool = False,
     faults: Float[Array, ""] | None = None,
     explorers: int = 0,
+    sighted: bool = True,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
     """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
 
-    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where it sees through the blackouts. ``faults`` is the
+    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where rows store what working
+    sensors would have shown, which a ``sighted`` critic reads. ``faults`` is the
     share of the observations that is read through them, while they set in. The first ``explorers`` environments never stop doing uniform controls;
     how their episodes went says nothing about the policy, so their ends are not told.
     """
@@ -74,31 +76,28 @@ def roll_sac(
     actor = dataclasses.replace(actor, core=actor.core.apart())
     critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
 
-    def advance(state: SACRolloutState, now: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
-        seen = state.timestep
-        inputs = sac_inputs(stats, observation_clip, seen.observation, state.before, seen.is_first)
-        policy, core_state = act_once(actor, inputs, state.core_state, seen.is_first)
-        complete = without_blackout(seen) if with_complete else None
+    def advance(state: SACRolloutState, drawn: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
+        now, seen = state.timestep, anything_seen(state.timestep)
+        inputs = sac_inputs(stats, observation_clip, now.observation, seen, state.before, now.is_first)
+        policy, core_state = act_once(actor, inputs, state.core_state, now.is_first)
+        complete = true_observation(now) if with_complete else None
         critic_state, memory = state.critic_state, None
         if critic is not None and critic_state is not None:
             memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
-            judged = inputs if complete is None else sac_inputs(stats, observation_clip, complete, state.before, seen.is_first)
-            critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, seen.is_first)
-        action = jnp.where((warming_up | explores)[:, None], uniform_control(now.noise), policy.sample(now.noise)[0])
-        env_state, after = env.advance(state.env_state, scale_control(env, action), now.drawn)
-        after = read_in_part(after, now.chance, faults)
-        episode_return, episode_length = count_step(seen, after, state.episode_return, state.episode_length)
-        row = ReplayRows(seen.observation, action, after.reward, after.discount, seen.is_first, seen.is_last, memory, complete)
+            judged = inputs
+            if complete is not None and sighted:
+                judged = sac_inputs(stats, observation_clip, complete, jnp.ones_like(seen), state.before, now.is_first)
+            critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, now.is_first)
+        action = jnp.where((warming_up | explores)[:, None], uniform_control(drawn.noise), policy.sample(drawn.noise)[0])
+        env_state, after = env.advance(state.env_state, scale_control(env, action), drawn.drawn)
+        after = read_in_part(after, drawn.chance, faults)
+        episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
+        row = ReplayRows(now.observation, action, after.reward, after.discount, now.is_first, now.is_last, seen, memory, complete)
         following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)
         return following, (row, Episodes(after.is_last & ~explores, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)
     return state, rows, episodes
-
-
-def without_blackout(seen: TimeStep) -> Float[Array, "B O"]:
-    """What working sensors show; without failing ones in between, what is seen."""
-    return seen.observation if seen.complete is None else seen.complete
 
 
 def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:

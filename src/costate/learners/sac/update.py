@@ -14,12 +14,13 @@ from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import Networks, loss_weights, sac_loss
 from costate.learners.sac.replay import Replay, Windows, sample
 from costate.learners.sharding import ALONE, Shards
+from costate.losses import WeightedLoss
 from costate.policies.cores.memoryless import MemorylessConfig
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import RunningStats
 from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, build_actor, build_critic
 
-Part = TypeVar("Part", RecurrentActor, RecurrentCritic)
+Part = TypeVar("Part", RecurrentActor, RecurrentCritic, tuple[WeightedLoss, ...])
 
 
 class SACState(eqx.Module):
@@ -31,7 +32,14 @@ class SACState(eqx.Module):
     observation_stats: RunningStats
 
 
-def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, ""], stats: RunningStats, action_size: int) -> SACState:
+def initial_sac_state(
+    config: SACConfig,
+    policy: PolicyConfig,
+    key: Key[Array, ""],
+    stats: RunningStats,
+    action_size: int,
+    losses: tuple[WeightedLoss, ...] = (),
+) -> SACState:
     """Learning before its first update."""
     key_actor, key_critic = jax.random.split(key)
     observation_size = stats.mean.shape[0]
@@ -39,6 +47,7 @@ def initial_sac_state(config: SACConfig, policy: PolicyConfig, key: Key[Array, "
         build_actor(policy, key_actor, observation_size, action_size),
         build_critic(critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size),
         jnp.log(jnp.float32(config.initial_temperature)),
+        losses,
     )
     return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
 
@@ -60,7 +69,8 @@ def clip_parts(gradient: Networks, limit: float) -> Networks:
         shorter: Part = jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(part), 1e-12)), part)
         return shorter
 
-    return Networks(clip(gradient.actor), clip(gradient.critic), gradient.log_temperature)
+    losses = clip(gradient.losses) if gradient.losses else ()
+    return Networks(clip(gradient.actor), clip(gradient.critic), gradient.log_temperature, losses)
 
 
 def sac_update(

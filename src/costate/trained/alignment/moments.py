@@ -137,6 +137,7 @@ def critic_costates(algorithm: AbstractAlgorithm, state: State, episode: Episode
         memory=jax.tree.map(_single, episode.memories),
         hidden=_single(episode.hiddens)[:, None],
         is_first=jnp.arange(len(episode.seen))[:, None] == 0,
+        seen=jnp.asarray(episode.seen, bool)[:, None],
     )
     return np.asarray(jax.jit(algorithm.critic_costates)(state, sequence))[:, 0].astype(float)
 

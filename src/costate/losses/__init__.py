@@ -1,0 +1,12 @@
+"""Auxiliary losses on the memory, for every learner. A file in this folder registers itself."""
+
+from costate._base.discovery import import_all
+from costate.losses.base import LOSSES as LOSSES
+from costate.losses.base import AbstractAuxiliaryLoss as AbstractAuxiliaryLoss
+from costate.losses.base import AuxiliaryLossConfig as AuxiliaryLossConfig
+from costate.losses.base import Evidence as Evidence
+from costate.losses.base import WeightedLoss as WeightedLoss
+from costate.losses.base import auxiliary_terms as auxiliary_terms
+from costate.losses.base import build_losses as build_losses
+
+import_all(__name__, __path__)
