@@ -56,8 +56,10 @@ def nudged_costs(episode, start, react):
     robot = Actuators(episode.stage.environment)
 
     @jax.jit
-    def decide(shown, is_first, memory):
-        return episode.controller.decide(robot, TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], jnp.zeros(1, bool)), memory)
+    def decide(shown, seen, is_first, memory):
+        no = jnp.zeros(1, bool)
+        now = TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], no, seen=seen[None])
+        return episode.controller.decide(robot, now, memory)
 
     with jax.enable_x64(True):
         returns = [[_nudged_return(episode, start, nudge, decide if react else None) for nudge in (e, -e)] for e in NUDGE * np.eye(size)]
@@ -78,7 +80,7 @@ def _nudged_return(episode, start, nudge, decide):
     for k in range(start, len(episode.controls)):
         control = episode.controls[k]
         if decide is not None:
-            control, memory = decide(observation_vector(environment) * episode.seen[k], np.asarray(k == 0), memory)
+            control, memory = decide(observation_vector(environment) * (sees := episode.seen[k]), np.asarray(sees), np.asarray(k == 0), memory)
             control = np.asarray(control[0])
         total += DISCOUNT ** (k - start) * environment.step(control).reward
     return total

@@ -119,7 +119,7 @@ def test_a_ring_that_is_not_full_gives_only_what_was_written():
 def test_memory_is_known_beforehand_and_half_precision_halves_it(storage, itemsize):
     replay = empty_replay(100, 4, OBSERVATIONS, ACTIONS, storage, MEMORY)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(replay.rows))
-    assert size == replay_bytes(jax.eval_shape(lambda: replay)) == 400 * (itemsize * (OBSERVATIONS + ACTIONS + MEMORY + 2) + 2)
+    assert size == replay_bytes(jax.eval_shape(lambda: replay)) == 400 * (itemsize * (OBSERVATIONS + ACTIONS + MEMORY + 2) + 3)
     rows, _ = random_rows(np.random.default_rng(0), 8, 4, np.ones(4, bool))
     windows = windows_at(append(replay, rows), jnp.array([0]), jnp.array([2]), 8)
     assert windows.rows.observation.dtype == jnp.float32

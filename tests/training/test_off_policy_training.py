@@ -256,7 +256,7 @@ def test_a_critic_without_memory_is_not_given_to_a_task_that_needs_one():
 
 
 def test_a_run_that_would_never_learn_is_refused():
-    with pytest.raises(ConfigError, match="Learning would start after 4 iterations of random controls"):
+    with pytest.raises(ConfigError, match="learning would start after 5,824 environment steps of random controls"):
         dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), steps=5000)
 
 
