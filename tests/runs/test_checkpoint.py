@@ -19,12 +19,12 @@ import pytest
 
 from costate._base.errors import CheckpointError, ConfigError, StorageError
 from costate._base.files import make_folders, write_atomically
-from costate.runs.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 from costate.config.run_config import RunConfig, to_json
-from costate.policies.policy import PolicyConfig, build_policy
-from costate.learners.ppo.update import TrainState, initial_state
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.update import TrainState, initial_state
 from costate.learners.rollout import RolloutConfig
+from costate.policies.policy import PolicyConfig, build_policy
+from costate.runs.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 
 # Ten steps in an iteration, of two environments.
 CONFIG = RunConfig("WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), ppo=PPOConfig(minibatches=2))

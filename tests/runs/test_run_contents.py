@@ -7,9 +7,9 @@ import pytest
 
 from costate.cli import main
 from costate.config.run_config import RunConfig
-from costate.policies.policy import PolicyConfig
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
+from costate.policies.policy import PolicyConfig
 from costate.runs.run_contents import foreign_entries, listed
 from costate.runs.run_directory import check_free
 from costate.training.loop import resume, train

@@ -26,10 +26,10 @@ from costate._base.files import (
     try_lock,
     write_atomically,
 )
+from costate.config.naming import variant_name
 from costate.config.run_config import RunConfig, config_hash, from_json, to_json
 from costate.runs.history import Stretch, from_plain, to_plain
 from costate.runs.metrics_rows import MetricsRows, parse_rows
-from costate.config.naming import variant_name
 from costate.runs.run_contents import CONFIG_FILE as CONFIG_FILE
 from costate.runs.run_contents import DAMAGED_METRICS_FILE, LOCK_FILE, MACHINE_FILE, METRICS_FILE, foreign_entries, listed
 
