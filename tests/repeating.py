@@ -11,9 +11,9 @@ from cut_off import numbers
 from costate.config.run_config import RunConfig
 from costate.envs.sensors import SensorConfig
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.runs.checkpoint import folders

@@ -15,10 +15,10 @@ from random_networks import randomised
 from costate.learners.ppo.batch import Batch, Rows, take_minibatch, trajectory_advantages
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import clipped_value_loss, surrogate_loss, total_loss
+from costate.learners.replay import ReplayConfig, ReplayRows, Windows
 from costate.learners.rollout import Trajectory
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import loss_weights, sac_loss
-from costate.learners.sac.replay import ReplayConfig, ReplayRows, Windows
 from costate.learners.sac.update import initial_sac_state
 from costate.policies.costate_loss import costate_distance
 from costate.policies.policy import PolicyConfig, build_policy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from costate._base.errors import ConfigError
-from costate.learners.sac.replay import ReplayConfig, ReplayRows, append, empty_replay, replay_bytes, sample, windows_at
+from costate.learners.replay import ReplayConfig, ReplayRows, append, empty_replay, replay_bytes, sample, windows_at
 
 OBSERVATIONS, ACTIONS, MEMORY = 3, 2, 4
 

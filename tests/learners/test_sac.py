@@ -10,9 +10,9 @@ import pytest
 import scipy.linalg
 
 from costate._base.errors import ConfigError
+from costate.learners.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import Networks, judge, loss_weights, sac_loss
-from costate.learners.sac.replay import Replay, ReplayConfig, ReplayRows, Windows, append, empty_replay, sample, usable_steps
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.policies.cores.costate_cell import CostateCellConfig
 from costate.policies.cores.ctrnn import CTRNNConfig

@@ -11,10 +11,10 @@ from optimised import optimised_jit
 
 from costate._base.errors import ConfigError
 from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig, explore, iteration_keys
 from costate.learners.sac.between_rollouts import SACTrainState, check_sac, fresh_sac, learn, warming_up
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.learners.sac.rollout import SACRolloutState, roll_sac
 from costate.policies.policy import PolicyConfig
 from costate.policies.sac_networks import act_once, read_window, sac_inputs

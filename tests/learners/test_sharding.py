@@ -16,9 +16,9 @@ from costate.config.presets import preset
 from costate.learners import algorithm_for
 from costate.learners.base import Experience
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig, ReplayRows
 from costate.learners.rollout import RolloutConfig, Trajectory
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig, ReplayRows
 from costate.learners.sac.rollout import Episodes
 from costate.learners.sharding import Layout, choose_layout
 from costate.training.programs import fresh_states, learner_layout, lower_update, threads_of_a_device

@@ -15,9 +15,9 @@ from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.update import initial_state, update
+from costate.learners.replay import ReplayConfig, ReplayRows, append, empty_replay, sample
 from costate.learners.rollout import RolloutConfig, begin, collect
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig, ReplayRows, append, empty_replay, sample
 from costate.learners.sac.update import SACState, initial_sac_state, make_sac_optimiser, sac_update
 from costate.policies.cores import CORES, AbstractCore
 from costate.policies.policy import PolicyConfig, build_policy

@@ -15,9 +15,9 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import make_batch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import costate_term
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig, begin, collect
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.controllers import PolicyController
 from costate.policies.cores import step_batch
 from costate.policies.cores.cornn import CoRNNConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costate._base.errors import CheckpointError
-from costate.learners.sac.replay import Replay, ReplayRows, append, empty_replay
+from costate.learners.replay import Replay, ReplayRows, append, empty_replay
 from costate.runs.replay_store import load_rows, remove_unused, save_new_rows
 
 CAPACITY, STREAMS, OBSERVATION, ACTION, MEMORY = 10, 3, 2, 1, 4

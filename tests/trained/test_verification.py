@@ -16,9 +16,9 @@ from costate import cli
 from costate._base.errors import ConfigError, RunDirectoryError
 from costate.config.run_config import RunConfig
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.checkpoint import folders
 from costate.runs.history import Stretch

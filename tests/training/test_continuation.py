@@ -14,9 +14,9 @@ from costate import cli
 from costate._base.errors import ConfigError, RunDirectoryError, StorageError
 from costate.config.run_config import RunConfig
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.checkpoint import folders, steps_of
 from costate.runs.history import Stretch, from_plain, to_plain, went_on

@@ -17,8 +17,8 @@ from repeating import assert_different, assert_same_again, result_of, short, tra
 from costate._base.task_files import VARIABLE, load_task_files
 from costate.config.run_config import to_json
 from costate.envs.sensors import SensorConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.cores import CORES
 from costate.runs.run_directory import open_run
 

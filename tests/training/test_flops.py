@@ -12,8 +12,8 @@ from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig
 from costate.learners.ppo.batch import Batch, Rows
 from costate.learners.ppo.losses import total_loss
+from costate.learners.replay import ReplayConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.learners.sac.update import sac_update
 from costate.policies.cores import CORES, empty_core_state
 from costate.policies.policy import act

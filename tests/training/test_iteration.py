@@ -12,9 +12,9 @@ from costate.config.run_config import RunConfig
 from costate.envs.factory import make_env
 from costate.learners import algorithm_for
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.learners.sharding import SEEDS, Layout
 from costate.policies.policy import PolicyConfig
 from costate.training.console import PlainReporter

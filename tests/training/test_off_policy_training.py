@@ -18,9 +18,9 @@ from costate.config.run_config import RunConfig
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import TargetAction
 from costate.learners import algorithm_for
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.controllers import SquashedController, scale_control
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts.linear import TanhReadoutConfig

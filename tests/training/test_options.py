@@ -9,9 +9,9 @@ from costate._base.errors import ConfigError
 from costate.cli import main
 from costate.config.presets import PRESETS, preset, usual_preset
 from costate.config.run_config import RunConfig, with_overrides
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import ReplayConfig
 from costate.policies.cores.cornn import CoRNNConfig
 from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.policy import PolicyConfig

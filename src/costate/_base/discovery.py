@@ -1,10 +1,27 @@
-"""Import every module of a package, so that a new file registers what it defines with no other edit."""
+"""Import what registers itself: the files of a package, and the entry points of other people's packages."""
 
 import importlib
+import importlib.metadata
 import pkgutil
 from collections.abc import Iterable
 
+from costate._base.errors import ConfigError
+
 
 def import_all(package: str, paths: Iterable[str]) -> None:
+    """Import every module of a package, so that a new file registers what it defines with no other edit."""
     for module in pkgutil.iter_modules(paths):
         importlib.import_module(f"{package}.{module.name}")
+
+
+def load_entry_points(group: str) -> None:
+    """Import what installed packages declare under ``group``, so that they add parts without a fork of this library."""
+    for point in importlib.metadata.entry_points(group=group):
+        try:
+            point.load()
+        except Exception as error:
+            owner = "a package" if point.dist is None else f"the package {point.dist.name}"
+            raise ConfigError(
+                f"The entry point {point.name!r} ({point.value}) of {group}, which {owner} declares, cannot be "
+                f"imported: {type(error).__name__}: {error}. Repair or uninstall {owner}."
+            ) from error

@@ -1,5 +1,6 @@
 """Environments: the contract, the tasks, the sensor faults, and the engines that run them."""
 
+from costate._base.discovery import load_entry_points
 from costate.envs import suites as suites
 from costate.envs.base import AbstractEnv as AbstractEnv
 from costate.envs.base import TimeStep as TimeStep
@@ -11,3 +12,6 @@ from costate.envs.tasks import PAPER_TASKS as PAPER_TASKS
 from costate.envs.tasks import TASKS as TASKS
 from costate.envs.tasks import Task as Task
 from costate.envs.worlds.mujoco_world import AbstractMujocoWorld as AbstractMujocoWorld
+
+# Last, because tasks may be made of anything above.
+load_entry_points("costate.tasks")

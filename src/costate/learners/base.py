@@ -9,9 +9,9 @@ from costate.envs.base import AbstractEnv
 from costate.envs.tasks import Task
 from costate.learners.averages import Metrics as Metrics
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import Replay
 from costate.learners.rollout import Exploration, RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import Replay
 from costate.learners.sharding import Shards
 from costate.losses import AuxiliaryLossConfig
 from costate.policies.controllers import AbstractController

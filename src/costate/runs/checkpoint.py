@@ -22,7 +22,7 @@ from costate._base.distrust import LARGEST_HEADER, parse_tensors, read_bounded, 
 from costate._base.errors import CheckpointError, ConfigError, StorageError
 from costate._base.files import OLD, PARTIAL, remove_folder, replace_folder, restore, write_through
 from costate.config.run_config import RunConfig, differing_fields, from_json, to_json, without_changeable
-from costate.learners.sac.replay import Replay
+from costate.learners.replay import Replay
 from costate.runs.replay_store import Chunk, load_rows, remove_unused, save_new_rows
 
 KEPT = 3

@@ -18,7 +18,7 @@ import safetensors.numpy
 from costate._base.distrust import LARGEST_HEADER, parse_tensors, read_bounded
 from costate._base.errors import CheckpointError
 from costate._base.files import PARTIAL, explained_errors, make_folders, write_atomically
-from costate.learners.sac.replay import Replay, ReplayRows
+from costate.learners.replay import Replay, ReplayRows
 
 # Rows are counted in 32 bits.
 LAST_ROW = 2**31 - 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from costate._base.types import Array, Int
 from costate.learners.base import AbstractAlgorithm, State
-from costate.learners.sac.replay import Replay
+from costate.learners.replay import Replay
 from costate.training.course import Position
 
 

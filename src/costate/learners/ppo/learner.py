@@ -9,8 +9,8 @@ from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
 from costate.learners.ppo.config import streams_per_minibatch
 from costate.learners.ppo.update import TrainState, initial_state, update
+from costate.learners.replay import Replay
 from costate.learners.rollout import Exploration, RolloutState, begin_seeds, roll, share_of_faults
-from costate.learners.sac.replay import Replay
 from costate.learners.sharding import Shards
 from costate.losses import build_losses
 from costate.policies.controllers import PolicyController

@@ -11,9 +11,9 @@ from costate._base.counted import counted
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Int, Key
 from costate.learners.averages import Metrics, episode_metrics
+from costate.learners.replay import Replay, ReplayRows, append, empty_replay
 from costate.learners.rollout import RolloutConfig, iteration_keys
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import Replay, ReplayRows, append, empty_replay
 from costate.learners.sac.rollout import Episodes
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.learners.sharding import ALONE, Shards

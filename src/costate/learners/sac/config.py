@@ -6,7 +6,7 @@ from typing import Literal
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.undecided import UNDECIDED
-from costate.learners.sac.replay import ReplayConfig
+from costate.learners.replay import ReplayConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from costate._base.types import Array, Float, Key, UInt
 from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
+from costate.learners.replay import Replay, replay_bytes
 from costate.learners.rollout import Exploration, share_of_faults
 from costate.learners.sac.between_rollouts import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
 from costate.learners.sac.losses import judge
-from costate.learners.sac.replay import Replay, replay_bytes
 from costate.learners.sac.rollout import SACRolloutState, begin_sac, roll_sac
 from costate.learners.sharding import Shards
 from costate.policies.controllers import SquashedController

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from costate._base.types import Array, Bool, Float
 from costate.learners.averages import Metrics, row_weights, weighted_sum
+from costate.learners.replay import Windows
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.replay import Windows
 from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
 from costate.policies.costate_loss import costate_distance, targets_from_slopes

@@ -10,8 +10,8 @@ import numpy as np
 
 from costate._base.types import Array, Bool, Float, Int, Key
 from costate.envs.base import AbstractEnv, EnvState, TimeStep, anything_seen, true_observation
+from costate.learners.replay import ReplayRows
 from costate.learners.rollout import Exploration, count_step, read_in_part, state_size_of
-from costate.learners.sac.replay import ReplayRows
 from costate.policies.controllers import scale_control
 from costate.policies.cores import step_batch
 from costate.policies.running_stats import RunningStats

@@ -10,9 +10,9 @@ import optax
 
 from costate._base.types import Array, Key, PyTree
 from costate.learners.averages import Metrics
+from costate.learners.replay import Replay, Windows, sample
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import Networks, loss_weights, sac_loss
-from costate.learners.sac.replay import Replay, Windows, sample
 from costate.learners.sharding import ALONE, Shards
 from costate.losses import WeightedLoss
 from costate.policies.cores.memoryless import MemorylessConfig

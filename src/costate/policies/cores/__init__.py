@@ -1,6 +1,6 @@
 """Recurrent cores: how memory, whose hidden state is read as a co-state, evolves. A file in this folder registers itself."""
 
-from costate._base.discovery import import_all
+from costate._base.discovery import import_all, load_entry_points
 from costate.policies.cores.base import CORES as CORES
 from costate.policies.cores.base import AbstractCore as AbstractCore
 from costate.policies.cores.base import AbstractFastCore as AbstractFastCore
@@ -15,3 +15,4 @@ from costate.policies.cores.base import step_batch as step_batch
 from costate.policies.cores.base import unroll as unroll
 
 import_all(__name__, __path__)
+load_entry_points("costate.cores")

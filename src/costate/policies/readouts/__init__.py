@@ -1,6 +1,6 @@
 """Readouts: how the Hamiltonian is minimised. A file in this folder registers itself."""
 
-from costate._base.discovery import import_all
+from costate._base.discovery import import_all, load_entry_points
 from costate.policies.readouts.base import READOUTS as READOUTS
 from costate.policies.readouts.base import AbstractDistribution as AbstractDistribution
 from costate.policies.readouts.base import AbstractReadout as AbstractReadout
@@ -12,3 +12,4 @@ from costate.policies.readouts.gibbs import AbstractSwitchingReadout as Abstract
 from costate.policies.readouts.gibbs import Gibbs as Gibbs
 
 import_all(__name__, __path__)
+load_entry_points("costate.readouts")
