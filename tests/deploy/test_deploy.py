@@ -65,7 +65,7 @@ def doubled(network):
 def test_numpy_computes_what_jax_computes(name):
     """In float64, where what is left is rounding: a wrong sign or a forgotten array is seen at once, and 1e-12 allows for sums in another order."""
     bundle, rng = random_bundle(**PARTS[name]), np.random.default_rng(1)
-    runtime = numpy_runtime.Network(bundle.description, bundle.tensors, np.float64)
+    runtime = numpy_runtime.network_of(bundle.description, bundle.tensors, np.float64)
     with jax.enable_x64(True):
         network = doubled(network_of(bundle))
         assert network.state_size == runtime.state_size
@@ -161,7 +161,7 @@ def test_the_costate_is_the_slope_of_the_value_by_the_encoded_observation(policy
     policy.step(np.ones(5))
     state = policy.state
     policy.step(observation)
-    network = numpy_runtime.Network(bundle.description, bundle.tensors, np.float64)
+    network = numpy_runtime.network_of(bundle.description, bundle.tensors, np.float64)
     inputs = np.clip((observation - network.mean) / network.deviation, -5.0, 5.0)
     feature = np.tanh(inputs @ network.encoder + network.encoder_bias)
 
@@ -431,7 +431,7 @@ def test_settings_that_are_missing_or_no_numbers_are_refused_by_the_runtime_too(
     for settings in ({"name": "lstm"}, {"name": "lstm", "forget_bias": "much"}):
         description = bundle.description | {"policy": bundle.description["policy"] | {"core": settings}}
         with pytest.raises(numpy_runtime.BundleError, match="settings of the core lstm"):
-            numpy_runtime.Network(description, bundle.tensors)
+            numpy_runtime.network_of(description, bundle.tensors)
 
 
 def resealed(content: bytes, change) -> bytes:

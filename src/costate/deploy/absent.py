@@ -7,6 +7,7 @@ import numpy as np
 
 from costate._base.types import Bool, Float
 from costate.deploy.bundle import Bundle
+from costate.deploy.network import FORMS
 from costate.policies.running_stats import EPSILON
 
 
@@ -22,14 +23,14 @@ def without_groups(bundle: Bundle, absent: Collection[str]) -> Bundle:
     """The same policy without the inputs of some groups of sensors, which always read 0 in training.
 
     With frozen statistics, a reading of 0 adds a constant to the encoder. It goes into the bias, so that actions stay the same up to the order of
-    sums. Soft actor-critic reads a row of zeros as darkness, which adds nothing; there it goes into the weights of the input that says whether
-    anything was seen.
+    sums. A form that reads a row of zeros as darkness, which adds nothing, has another place for it: the weights of the
+    input that says whether anything was seen.
     """
     if not absent:
         return bundle
     layout, read = bundle.description["observation"], inputs_without(bundle, absent)
     weights, bias = bundle.tensors["encoder.weights"].copy(), bundle.tensors["encoder.bias"].copy()
-    target = weights[read.size] if bundle.description["algorithm"] == "sac" else bias
+    target = FORMS[bundle.description["algorithm"]].constant_input(weights, bias, read.size)
     target += (_zeros_normalised(bundle)[~read] @ weights[: read.size][~read]).astype(np.float32)
     others = np.ones(weights.shape[0] - read.size, bool)
     tensors = bundle.tensors | {"encoder.weights": weights[np.concatenate([read, others])], "encoder.bias": bias}

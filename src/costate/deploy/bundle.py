@@ -20,11 +20,10 @@ from costate._base.errors import BundleError, ConfigError, MisuseError
 from costate._base.first_release import FIRST_RELEASE, filled
 from costate._base.plain_data import decode
 from costate.deploy import numpy_runtime
-from costate.deploy.network import AbstractNetwork, OffPolicyNetwork, OnPolicyNetwork
+from costate.deploy.network import FORMS, AbstractNetwork
 from costate.deploy.numpy_runtime import NO_DIGEST, Description, Tensors
-from costate.policies.policy import PolicyConfig, build_policy
+from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import RunningStats
-from costate.policies.sac_networks import build_actor
 
 Tree = TypeVar("Tree")
 
@@ -97,15 +96,13 @@ def network_of(bundle: Bundle) -> AbstractNetwork:
         config: PolicyConfig = decode(PolicyConfig, filled(description["policy"], FIRST_RELEASE["policy"]), "policy")
     except ConfigError as error:
         raise BundleError(f"{bundle.name} cannot be used with this version of costate: {error}") from error
-    build = build_actor if description["algorithm"] == "sac" else build_policy
-    template = jax.eval_shape(lambda: build(config, jax.random.key(0), sizes.observation, sizes.action))
+    form = FORMS[description["algorithm"]]
+    template = jax.eval_shape(lambda: form.template(config, jax.random.key(0), sizes.observation, sizes.action))
     own = {name: tensor for name, tensor in bundle.tensors.items() if not name.startswith("normaliser.")}
     weights = from_tensors(template, own, bundle.name)
     stats = RunningStats(*(jnp.asarray(bundle.tensors[f"normaliser.{part}"]) for part in ("mean", "variance", "count")))
     clip, low, high = description["observation_clip"], tuple(description["action"]["low"]), tuple(description["action"]["high"])
-    kind: Any = OffPolicyNetwork if description["algorithm"] == "sac" else OnPolicyNetwork
-    network: AbstractNetwork = kind(weights, stats, clip, low, high)
-    return network
+    return form.build(weights, stats, clip, low, high)
 
 
 def to_tensors(tree: Any) -> Tensors:

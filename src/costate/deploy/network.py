@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate._base.types import Array, Bool, Float
+from costate._base.registry import Registry
+from costate._base.types import Array, Bool, Float, Key
 from costate.policies.cores import step_batch
 from costate.policies.cores.base import forget_at_start
-from costate.policies.policy import PolicyStep, RecurrentActorCritic, act
+from costate.policies.forms import ACTOR_CRITIC, SQUASHED_ACTOR
+from costate.policies.policy import PolicyConfig, PolicyStep, RecurrentActorCritic, act, build_policy
 from costate.policies.readouts.gibbs import Gibbs
 from costate.policies.running_stats import RunningStats, normalise
-from costate.policies.sac_networks import RecurrentActor, act_once, nothing_but_zeros, sac_inputs
+from costate.policies.sac_networks import RecurrentActor, act_once, build_actor, nothing_but_zeros, sac_inputs
 from costate.policies.squashed import to_bounds
 
 
@@ -38,6 +40,23 @@ class AbstractNetwork(eqx.Module):
     low: eqx.AbstractVar[tuple[float, ...]]
     high: eqx.AbstractVar[tuple[float, ...]]
 
+    @classmethod
+    @abc.abstractmethod
+    def build(
+        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+    ) -> "AbstractNetwork":
+        """Return the policy with these weights, which are of the structure of :meth:`template`."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> eqx.Module:
+        """Return fresh weights, for their names and shapes."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+        """Return the row of the encoder that takes what a constant among the first ``inputs`` inputs adds, to be changed."""
+
     @property
     @abc.abstractmethod
     def state_size(self) -> int:
@@ -56,14 +75,34 @@ class AbstractNetwork(eqx.Module):
         """How far each control is from switching, in units of σ; None where the law does not switch."""
 
 
-class OnPolicyNetwork(AbstractNetwork):
-    """The paper's policy."""
+FORMS: Registry[type[AbstractNetwork]] = Registry("form of an acting network")
+"""Forms of an acting network, by the name that a controller has for its own. In a bundle this name is the `algorithm`."""
+
+
+@FORMS.register(ACTOR_CRITIC)
+class ActorCriticNetwork(AbstractNetwork):
+    """The paper's policy, whose critic reads the memory and comes along."""
 
     policy: RecurrentActorCritic
     stats: RunningStats
     observation_clip: float | None = eqx.field(static=True)
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
+
+    @classmethod
+    def build(
+        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+    ) -> "ActorCriticNetwork":
+        assert isinstance(weights, RecurrentActorCritic), "made like the template"
+        return cls(policy=weights, stats=stats, observation_clip=clip, low=low, high=high)
+
+    @staticmethod
+    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActorCritic:
+        return build_policy(config, key, observation_size, action_size)
+
+    @staticmethod
+    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+        return bias
 
     @property
     def state_size(self) -> int:
@@ -92,7 +131,8 @@ class OnPolicyNetwork(AbstractNetwork):
         return act(self.policy, normalise(self.stats, observation, self.observation_clip), state, is_first)
 
 
-class OffPolicyNetwork(AbstractNetwork):
+@FORMS.register(SQUASHED_ACTOR)
+class SquashedNetwork(AbstractNetwork):
     """The actor of soft actor-critic, which also carries what it did last. Its critics are used in training only, and read what a robot cannot."""
 
     actor: RecurrentActor
@@ -100,6 +140,24 @@ class OffPolicyNetwork(AbstractNetwork):
     observation_clip: float | None = eqx.field(static=True)
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
+
+    @classmethod
+    def build(
+        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+    ) -> "SquashedNetwork":
+        assert isinstance(weights, RecurrentActor), "made like the template"
+        return cls(actor=weights, stats=stats, observation_clip=clip, low=low, high=high)
+
+    @staticmethod
+    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:
+        return build_actor(config, key, observation_size, action_size)
+
+    @staticmethod
+    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+        # A row of zeros is darkness, which adds nothing: the constant belongs to the input that says whether anything
+        # was seen, which comes right after the observation.
+        row: Float[np.ndarray, " F"] = weights[inputs]
+        return row
 
     @property
     def state_size(self) -> int:

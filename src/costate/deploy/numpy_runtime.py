@@ -183,7 +183,7 @@ def check_description(description: Description, name: str) -> None:
 
     wanted = {"format", "version", "algorithm", "policy", "observation", "mask_input", "action", "observation_clip", "sensors", "provenance"}
     require(description.keys() == wanted, "the list of what is described", sorted(map(str, description)))
-    require(description["algorithm"] in ("ppo", "sac"), "algorithm", description["algorithm"])
+    require(isinstance(description["algorithm"], str) and description["algorithm"] in FORMS, "algorithm", description["algorithm"])
     require(description["mask_input"] in ("none", "bit", "bits"), "mask_input", description["mask_input"])
     layout = description["observation"]
     require(isinstance(layout, list) and 0 < len(layout) <= LARGEST_SIZE, "observation", layout)
@@ -209,7 +209,7 @@ def check_description(description: Description, name: str) -> None:
     require(isinstance(policy, dict) and policy.keys() == {"hidden_size", "feature_size", "ensemble", "core", "readout"}, "policy", policy)
     require(_is_size(policy["hidden_size"]) and _is_size(policy["ensemble"]), "policy", policy)
     require(policy["feature_size"] is None or _is_size(policy["feature_size"]), "feature_size", policy["feature_size"])
-    require(description["algorithm"] == "ppo" or (policy["ensemble"] == 1 and policy["feature_size"] is None), "policy", policy)
+    require(FORMS[description["algorithm"]].fits(policy), "policy", policy)
     for part in ("core", "readout"):
         settings = policy[part]
         require(isinstance(settings, dict) and isinstance(settings.get("name"), str), part, settings)
@@ -616,23 +616,21 @@ def expected_shapes(description: Description) -> Shapes:
     for kind, known, name in (("core", CORES, core["name"]), ("readout", READOUTS, readout["name"])):
         if name not in known:
             raise BundleError(f"The {kind} {_short(name)} has no form in NumPy. Those with one: {', '.join(known)}. Use --format stablehlo.")
-    off_policy, F, H, A = description["algorithm"] == "sac", sizes.feature, sizes.hidden, sizes.action
+    F, H, A = sizes.feature, sizes.hidden, sizes.action
     try:
         inside = CORES[core["name"]].shapes(core, F, H)
     except (KeyError, TypeError) as error:
         raise BundleError(f"The settings of the core {core['name']} are missing or wrong: {_short(core)}.") from error
     members = sizes.members > 1
     prefix, law, each = ("core.members.", "readout.law.", (sizes.members,)) if members else ("core.", "readout.", ())
+    form = FORMS[description["algorithm"]]
     shapes: Shapes = {"normaliser.mean": (sizes.observation,), "normaliser.variance": (sizes.observation,), "normaliser.count": ()}
-    shapes |= {"encoder.weights": (sizes.observation + (1 + A if off_policy else 0), F), "encoder.bias": (F,)}
+    shapes |= {"encoder.weights": (form.inputs(sizes), F), "encoder.bias": (F,)}
     shapes |= {prefix + name: (*each, *shape) for name, shape in inside.items()}
     shapes |= {law + "weights": (H, A), law + "bias": (A,), law + SCALES[readout["name"]]: (A,)}
     if readout.get("influence") == "observed":
         shapes[law + "modulation"] = (H, H)
-    if off_policy:
-        return shapes | {"spread.weights": (H, A), "spread.bias": (A,)}
-    shapes |= {"critic.weights": (*each, H), "critic.bias": each}
-    return shapes if F == H else shapes | {"costate_map": (H, F)}
+    return shapes | form.beside(sizes)
 
 
 def check_tensors(description: Description, tensors: Tensors, name: str) -> None:
@@ -649,7 +647,7 @@ def check_tensors(description: Description, tensors: Tensors, name: str) -> None
         raise BundleError(f"{name}: the normaliser has a negative variance.")
 
 
-class Network:
+class AbstractNetwork(abc.ABC):
     """The policy as a pure function of observation, state and where episodes start, for any number of streams."""
 
     def __init__(self, description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle") -> None:
@@ -661,20 +659,13 @@ class Network:
         self.deviation = np.where(variance > 0.0, np.sqrt(variance + dtype(EPSILON)), dtype(1.0))
         self.clip = description["observation_clip"]
         self.encoder, self.encoder_bias = w["encoder.weights"], w["encoder.bias"]
-        self.off_policy = description["algorithm"] == "sac"
         self._build_core(policy, w)
         law = "readout.law." if self.sizes.members > 1 else "readout."
         self.settings, self.law = policy["readout"], READOUTS[policy["readout"]["name"]]
         self.weights, self.bias, self.modulation = w[law + "weights"], w[law + "bias"], w.get(law + "modulation")
         low, high = (np.asarray(description["action"][bound], np.float64) for bound in ("low", "high"))
-        if self.off_policy:
-            bounded = np.maximum(np.abs(low), np.abs(high)) < WIDEST_BOUND
-            low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self.low, self.high = low.astype(dtype), high.astype(dtype)
+        self._build_form(w, low, high)
         self.one, self.zero, self.dtype = np.ones((1, 1), dtype), np.zeros((1, 1), dtype), dtype
-        if not self.off_policy:
-            # The mean of the values of all hypotheses, each of its own part of the memory.
-            self.slope, self.level = w["critic.weights"].reshape(-1) / self.sizes.members, float(w["critic.bias"].mean())
 
     def _build_core(self, policy: dict[str, Any], w: Tensors) -> None:
         members, core = self.sizes.members, policy["core"]
@@ -688,10 +679,33 @@ class Network:
             raise BundleError(f"The settings of the core {core['name']} or of the readout are missing or wrong: {_short(policy)}.") from error
         self.carried = width * members
 
+    @staticmethod
+    @abc.abstractmethod
+    def inputs(sizes: Sizes) -> int:
+        """Return the width of what the encoder reads."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def beside(sizes: Sizes) -> Shapes:
+        """Return the arrays that this form has beside encoder, core and readout."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def fits(policy: dict[str, Any]) -> bool:
+        """Return whether a policy of such parts can have this form."""
+
+    @abc.abstractmethod
+    def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
+        """Take the bounds of the controls, in float64, and the weights that only this form has."""
+
     @property
+    @abc.abstractmethod
     def state_size(self) -> int:
-        """Width of all that is carried from step to step: the core's memory, and off-policy the control before."""
-        return self.carried + (self.sizes.action if self.off_policy else 0)
+        """Width of all that is carried from step to step."""
+
+    @abc.abstractmethod
+    def act(self, observation: Rows, inputs: Rows, state: Rows) -> Decision:
+        """One step of every stream from the normalised ``inputs``, with what is forgotten forgotten already."""
 
     def step(self, observation: Rows, state: Rows, is_first: Rows | None) -> Decision:
         """One step of every stream; one whose episode starts forgets before it reads."""
@@ -700,21 +714,14 @@ class Network:
         inputs = (observation - self.mean) / self.deviation
         if self.clip is not None:
             inputs = np.minimum(np.maximum(inputs, -self.clip), self.clip)
-        carried = state
-        if self.off_policy:
-            # An observation of zeros is a dark one, and stays zero.
-            seen = np.maximum.reduce(np.abs(observation), axis=1, keepdims=True) > 0.0
-            inputs = np.concatenate([np.where(seen, inputs, self.zero), np.where(seen, self.one, self.zero), state[:, self.carried :]], axis=1)
-            carried = state[:, : self.carried]
+        return self.act(observation, inputs, state)
+
+    def remember(self, inputs: Rows, carried: Rows) -> tuple[Rows, Rows, Rows]:
+        """Return the core's state after it read ``inputs``, the hidden state in it, and σ."""
         feature = np.tanh(inputs @ self.encoder + self.encoder_bias)
         carried = self.core.step(feature, carried)
         hidden = self.core.expose(carried)
-        sigma = self.switching(feature, hidden)
-        if self.off_policy:
-            control = np.tanh(sigma)
-            action = self.low + 0.5 * (control + 1.0) * (self.high - self.low)
-            return Decision(action, np.concatenate([carried, control], axis=1), hidden, None)
-        return Decision(self.law(sigma, self.low, self.high, self.settings), carried, hidden, hidden @ self.slope + self.level)
+        return carried, hidden, self.switching(feature, hidden)
 
     def switching(self, feature: Rows, hidden: Rows) -> Rows:
         """σ, of which the control is a function; the hypotheses of an ensemble count by their mean."""
@@ -727,6 +734,84 @@ class Network:
         if self.modulation is not None:
             hidden = hidden * (1.0 + feature @ self.modulation)
         return hidden @ self.weights + self.bias
+
+
+class ActorCriticNetwork(AbstractNetwork):
+    """The paper's policy, whose critic reads the memory and comes along."""
+
+    @staticmethod
+    def inputs(sizes: Sizes) -> int:
+        return sizes.observation
+
+    @staticmethod
+    def beside(sizes: Sizes) -> Shapes:
+        F, H = sizes.feature, sizes.hidden
+        each = (sizes.members,) if sizes.members > 1 else ()
+        critic: Shapes = {"critic.weights": (*each, H), "critic.bias": each}
+        return critic if F == H else critic | {"costate_map": (H, F)}
+
+    @staticmethod
+    def fits(policy: dict[str, Any]) -> bool:
+        return True
+
+    def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
+        dtype = self.mean.dtype
+        self.low, self.high = low.astype(dtype), high.astype(dtype)
+        # The mean of the values of all hypotheses, each of its own part of the memory.
+        self.slope, self.level = w["critic.weights"].reshape(-1) / self.sizes.members, float(w["critic.bias"].mean())
+
+    @property
+    def state_size(self) -> int:
+        return self.carried
+
+    def act(self, observation: Rows, inputs: Rows, state: Rows) -> Decision:
+        carried, hidden, sigma = self.remember(inputs, state)
+        action = self.law(sigma, self.low, self.high, self.settings)
+        return Decision(action, carried, hidden, hidden @ self.slope + self.level)
+
+
+class SquashedNetwork(AbstractNetwork):
+    """An actor with squashed controls, which also carries what it did last. Its critic is used in training only."""
+
+    @staticmethod
+    def inputs(sizes: Sizes) -> int:
+        # Beside the observation, whether there was one, and the control before it.
+        return sizes.observation + 1 + sizes.action
+
+    @staticmethod
+    def beside(sizes: Sizes) -> Shapes:
+        return {"spread.weights": (sizes.hidden, sizes.action), "spread.bias": (sizes.action,)}
+
+    @staticmethod
+    def fits(policy: dict[str, Any]) -> bool:
+        return bool(policy["ensemble"] == 1 and policy["feature_size"] is None)
+
+    def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
+        dtype, bounded = self.mean.dtype, np.maximum(np.abs(low), np.abs(high)) < WIDEST_BOUND
+        self.low, self.high = np.where(bounded, low, -1.0).astype(dtype), np.where(bounded, high, 1.0).astype(dtype)
+
+    @property
+    def state_size(self) -> int:
+        return self.carried + self.sizes.action
+
+    def act(self, observation: Rows, inputs: Rows, state: Rows) -> Decision:
+        # An observation of zeros is a dark one, and stays zero.
+        seen = np.maximum.reduce(np.abs(observation), axis=1, keepdims=True) > 0.0
+        shown = np.where(seen, inputs, self.zero)
+        read = np.concatenate([shown, np.where(seen, self.one, self.zero), state[:, self.carried :]], axis=1)
+        carried, hidden, sigma = self.remember(read, state[:, : self.carried])
+        control = np.tanh(sigma)
+        action = self.low + 0.5 * (control + 1.0) * (self.high - self.low)
+        return Decision(action, np.concatenate([carried, control], axis=1), hidden, None)
+
+
+FORMS: dict[str, type[AbstractNetwork]] = {"ppo": ActorCriticNetwork, "sac": SquashedNetwork}
+"""Forms of an acting network by what a description calls its algorithm: the learner that each was made for first."""
+
+
+def network_of(description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle") -> AbstractNetwork:
+    """Return the policy that a bundle holds."""
+    return FORMS[description["algorithm"]](description, tensors, dtype, name)
 
 
 # ── The policy as an agent ──
@@ -883,7 +968,7 @@ class Policy:
 
     def __init__(self, path: str | os.PathLike[str], dtype: Any = np.float32) -> None:
         self.description, tensors = read_bundle(path)
-        self._network = Network(self.description, tensors, dtype, os.fspath(path))
+        self._network = network_of(self.description, tensors, dtype, os.fspath(path))
         self._inputs = Inputs(self.description, self._network.state_size)
         self._last: Decision | None = None
         self._state: np.ndarray | None = None

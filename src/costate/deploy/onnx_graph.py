@@ -11,7 +11,7 @@ import numpy as np
 
 from costate._base.errors import ExportError
 from costate.deploy.bundle import Bundle, in_own_words
-from costate.deploy.numpy_runtime import Decision, Network
+from costate.deploy.numpy_runtime import Decision, network_of
 
 try:
     import onnx
@@ -99,7 +99,7 @@ def _integers(value: int) -> np.ndarray:
 def onnx_model(bundle: Bundle) -> bytes:
     """The policy as a model with the inputs observation [B, O], state [B, S], is_first [B] and the outputs action, next_state, hidden and value."""
     with in_own_words():
-        network = Network(bundle.description, bundle.tensors, name=bundle.name)
+        network = network_of(bundle.description, bundle.tensors, name=bundle.name)
     graph = Graph()
     observation, state, is_first = (Node(graph, name) for name in INPUTS)
     decision = network.step(observation, state, is_first)

@@ -31,7 +31,7 @@ def trained_step(trained: Bundle, read: Bool[np.ndarray, " I"]) -> Step:
 def numpy_step(content: bytes) -> Step:
     """A bundle in the NumPy runtime."""
     with in_own_words():
-        network = numpy_runtime.Network(*numpy_runtime.parse_bundle(content))
+        network = numpy_runtime.network_of(*numpy_runtime.parse_bundle(content))
 
     def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         decision = network.step(observation, state, is_first if is_first.any() else None)

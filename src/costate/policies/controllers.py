@@ -1,7 +1,7 @@
 """What acts when nobody learns: a network with its frozen normaliser, from raw observations to controls within their bounds."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from costate._base.types import Array, Float
 from costate.envs.base import AbstractActuators, TimeStep, anything_seen
 from costate.policies.cores import empty_core_state
+from costate.policies.forms import ACTOR_CRITIC, SQUASHED_ACTOR
 from costate.policies.policy import RecurrentActorCritic, act
 from costate.policies.running_stats import RunningStats, normalise
 from costate.policies.sac_networks import RecurrentActor, act_once, sac_inputs
@@ -57,12 +58,31 @@ class AbstractController(AbstractAgent):
         """The same memory with another state of the core."""
 
 
-class PolicyController(AbstractController):
+class AbstractNetworkController(AbstractController):
+    """A controller that can leave training: as a bundle, in one of the forms of ``deploy.network.FORMS``."""
+
+    form: ClassVar[str]
+    """Name of that form."""
+    observation_clip: eqx.AbstractVar[float | None]
+    """Bound of a normalised observation."""
+
+    @property
+    @abc.abstractmethod
+    def weights(self) -> eqx.Module:
+        """All that acts beside the statistics, and nothing that only training needs."""
+
+
+class PolicyController(AbstractNetworkController):
     """The paper's policy without noise: the control law itself, within the bounds."""
 
+    form: ClassVar[str] = ACTOR_CRITIC
     policy: RecurrentActorCritic
     stats: RunningStats
     observation_clip: float | None = eqx.field(static=True)
+
+    @property
+    def weights(self) -> RecurrentActorCritic:
+        return self.policy
 
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return empty_core_state(self.policy.core, env.batch_size)
@@ -89,12 +109,17 @@ class PolicyController(AbstractController):
         return core_state
 
 
-class SquashedController(AbstractController):
+class SquashedController(AbstractNetworkController):
     """The actor of soft actor-critic without noise; it also remembers what it did last."""
 
+    form: ClassVar[str] = SQUASHED_ACTOR
     actor: RecurrentActor
     stats: RunningStats
     observation_clip: float | None = eqx.field(static=True)
+
+    @property
+    def weights(self) -> RecurrentActor:
+        return self.actor
 
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return empty_core_state(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))

@@ -27,7 +27,7 @@ from costate.deploy.parity import Parity, Step, check_parity
 from costate.deploy.policy import Policy
 from costate.deploy.runners import bundle_step, numpy_step, onnx_step, stablehlo_step, trained_step
 from costate.envs.sensors import SensorConfig, absent_sensors
-from costate.policies.controllers import PolicyController, SquashedController
+from costate.policies.controllers import AbstractController, AbstractNetworkController
 from costate.runs.run_directory import Run, open_run
 from costate.trained.trained import Point, load_controller
 
@@ -83,12 +83,9 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
     """A run's policy as it was trained, with inputs for all sensors of its task."""
     checkpoint, controller = load_controller(run, step, warn)
     config = run.config
-    if isinstance(controller, PolicyController):
-        network, clip = to_tensors(controller.policy), controller.observation_clip
-    elif isinstance(controller, SquashedController):
-        network, clip = to_tensors(controller.actor), controller.observation_clip
-    else:
+    if not isinstance(controller, AbstractNetworkController):
         raise ExportError(f"What acts in {run.path} is a {type(controller).__name__}, which has no bundle.")
+    tensors = _normaliser(controller) | to_tensors(controller.weights)
     # The bounds are known to the engine alone.
     env = config.task_record.build(1, [0])
     low, high = np.asarray(env.action_low, float).tolist(), np.asarray(env.action_high, float).tolist()
@@ -96,12 +93,12 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
     description = {
         "format": FORMAT,
         "version": VERSION,
-        "algorithm": config.algorithm,
+        "algorithm": controller.form,
         "policy": encode(config.policy),
         "observation": [list(group) for group in config.task_record.observation],
         "mask_input": config.sensors.mask_input,
         "action": {"low": low, "high": high},
-        "observation_clip": clip,
+        "observation_clip": controller.observation_clip,
         "sensors": encode(config.sensors),
         "provenance": {
             "task": config.task,
@@ -114,10 +111,10 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
             "config": to_json(config),
         },
     }
-    return Bundle(json.loads(json.dumps(description)), _normaliser(controller) | network, str(run.path))
+    return Bundle(json.loads(json.dumps(description)), tensors, str(run.path))
 
 
-def _normaliser(controller: PolicyController | SquashedController) -> dict[str, np.ndarray]:
+def _normaliser(controller: AbstractController) -> dict[str, np.ndarray]:
     return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
 
 
