@@ -20,9 +20,9 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import make_batch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import evidence_of, total_loss
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig, begin, explore, roll
 from costate.learners.sac.config import SACConfig
-from costate.learners.replay import ReplayConfig
 from costate.losses import AbstractAuxiliaryLoss, Evidence, WeightedLoss, auxiliary_terms, build_losses
 from costate.losses.belief import Belief, BeliefConfig
 from costate.policies.costate_loss import costate_targets
