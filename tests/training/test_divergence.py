@@ -16,7 +16,7 @@ from costate.learners.base import Collected
 from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
 from costate.trained.trained import load_state
-from costate.training import loop as training
+from costate.training import bookkeeping
 from costate.training.divergence import MOST_SLOWDOWNS
 from costate.training.loop import resume, train
 from costate.training.soundness import first_fault, given_by_environments, is_sound
@@ -98,7 +98,7 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_conf
     monkeypatch.setitem(LOST, "now", True)
     other = dataclasses.replace(quick_config, steps=8000)
     drawn: list[str] = []
-    monkeypatch.setattr(training, "draw_learning_curve", lambda run, title: drawn.append(run.path.name))
+    monkeypatch.setattr(bookkeeping, "draw_learning_curve", lambda run, title: drawn.append(run.path.name))
     with pytest.raises(SimulationError) as caught:
         train(other, tmp_path / "broken")
     said = str(caught.value)

@@ -17,7 +17,7 @@ from costate.config.run_config import RunConfig
 from costate.learners.rollout import RolloutConfig
 from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
-from costate.training import loop as training
+from costate.training import bookkeeping
 from costate.training.console import Progression
 from costate.training.course import restarts_within
 from costate.training.loop import resume, train
@@ -76,8 +76,8 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, sm
 def test_a_picture_is_drawn_once_a_minute_and_at_the_end(tmp_path, quick_config, monkeypatch, seconds, pictures):
     """At the first checkpoint nothing is known yet, and at the others it can wait."""
     drawn: list[int] = []
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", seconds)
-    monkeypatch.setattr(training, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics())))
+    monkeypatch.setattr(bookkeeping, "SECONDS_BETWEEN_PICTURES", seconds)
+    monkeypatch.setattr(bookkeeping, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics())))
     train(quick_config, tmp_path / "run")
     assert drawn == pictures
 

@@ -35,6 +35,10 @@ class AbstractReporter(abc.ABC):
     def say(self, text: str) -> None:
         """A sentence that stays on the screen."""
 
+    def compiled(self, about: str) -> None:
+        """The programs of an iteration are compiled, and the first one starts."""
+        self.say(about)
+
     @abc.abstractmethod
     def progress(self, progression: Progression) -> None:
         """An iteration is over."""

@@ -1,14 +1,10 @@
 """The host loop: runs the two compiled programs in turn, keeps the clock, writes the files. A single run is a group of one seed."""
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import math
 import pathlib
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -22,28 +18,23 @@ from costate.learners import algorithm_for
 from costate.learners.base import State
 from costate.learners.sharding import Layout
 from costate.runs.checkpoint import Checkpoint
-from costate.runs.curves import draw_learning_curve
 from costate.runs.interrupts import StopRequest, stop_requests
 from costate.runs.machine import available_memory, describe_machine, machine_changes
 from costate.runs.metrics_log import AbstractLog, MetricsLog, Row
 from costate.runs.run_directory import Run, check_free, create_run, held, open_run, recover_run
 from costate.runs.sentinel import computing
 from costate.runs.wandb_log import WandbLog, load_wandb
-from costate.training.console import AbstractReporter, Progression, SilentReporter
+from costate.training.bookkeeping import Bookkeeper, draw
+from costate.training.console import AbstractReporter, SilentReporter
 from costate.training.continuation import check_alike, check_edited, note, with_changes
 from costate.training.course import Position, advance, compile_at, start_cycle
 from costate.training.cycle_start import CycleStart, back_at_start, remember_start
 from costate.training.divergence import diverged_runs, divergence, slow_down
 from costate.training.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.training.iteration import AbstractIteration
-from costate.training.periodic_evaluation import RETURN, PeriodicEvaluator, interval
+from costate.training.periodic_evaluation import PeriodicEvaluator
 from costate.training.programs import fresh_states, learner_layout
 from costate.training.startup import prepare_jax
-
-# Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than the rest.
-RECENT = 50
-# A picture takes as long to draw as many iterations of a small run.
-SECONDS_BETWEEN_PICTURES = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,11 +273,13 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
         stop = stack.enter_context(stop_requests())
         evaluator = stack.enter_context(contextlib.closing(PeriodicEvaluator(group, start.iteration)))
         try:
-            finished = _iterate(group, env, logs, evaluator, Position(start.iteration, restarts, states, None, starts), reporter, stop)
+            books = Bookkeeper(group, logs, reporter, stop)
+            position = Position(start.iteration, restarts, states, None, starts)
+            finished = _iterate(group, env, evaluator, books, position, reporter, stop)
         except (DivergedError, SimulationError) as error:
             # What led there is to be looked at.
             with contextlib.suppress(StorageError):
-                _draw(group)
+                draw(group)
             if stop.asked and isinstance(error, DivergedError):
                 # Whoever asked for it does not want another attempt.
                 raise KeyboardInterrupt from error
@@ -304,42 +297,32 @@ def _logs(run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], N
 def _iterate(
     group: Group,
     env: AbstractEnv,
-    logs: Sequence[Sequence[AbstractLog]],
     evaluator: PeriodicEvaluator,
+    books: Bookkeeper,
     position: Position,
     reporter: AbstractReporter,
     stop: StopRequest,
 ) -> bool:
-    """Iterations until the budget is used up or a stop is asked for; true if the budget is used up.
+    """Iterate until the budget is used up or a stop is asked for; return true if the budget is used up.
 
-    Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are taken, and why a resumed
-    run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is under way, and saves where the cycle began.
+    Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are
+    taken, and why a resumed run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is
+    under way, and saves where the cycle began.
     """
     config, algorithm = group.config, algorithm_for(group.config)
     compiled: AbstractIteration | None = None
-    # A run's clock goes on where it was stopped; it counts compiling and saving too.
-    began = time.perf_counter() - _elapsed(group.runs[0])
-    recent = collections.deque[float](maxlen=RECENT)
-    drawn = time.perf_counter()
-    # A column that has no number yet, where there will be one.
-    shown: Row = {} if interval(config) is None else {RETURN: math.nan}
     start: CycleStart | None = None
     while position.iteration < config.iterations and not stop.asked:
         between_cycles = position.iteration % config.cycle == 0
-        unsaved = position.iteration - position.saved[0].iteration
-        # Also before episodes that the end cuts off: a run that is made longer goes on from there.
-        cut_off = unsaved > 0 and config.iterations - position.iteration < config.cycle
-        if between_cycles and (unsaved >= config.checkpoint_every or cut_off):
-            position = _save(group, position)
-            if time.perf_counter() - drawn >= SECONDS_BETWEEN_PICTURES:
-                _draw(group)
-                drawn = time.perf_counter()
         if between_cycles:
+            if _is_due(config, position):
+                position = _save(group, position)
+                books.draw_now_and_then()
             position = start_cycle(config, env, position)
         if compiled is None:
             with stop.nothing_to_save():
                 compiled, position, about = compile_at(group, env, position)
-            reporter.say(about)
+            reporter.compiled(about)
             if stop.asked:
                 break
         if between_cycles or start is None:
@@ -350,30 +333,29 @@ def _iterate(
         # What is to be done again after a stop is evaluated then.
         if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
             rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
-        rows = [row | {"time/elapsed": time.perf_counter() - began} for row in rows]
-        for each, row in zip(logs, rows, strict=True):
-            for log in each:
-                log.write(row)
-        recent.append(rows[0]["time/iteration"])
-        left = statistics.fmean(recent) * (config.iterations - position.iteration)
-        try:
-            # Where there is nothing new, as between the ends of episodes, a number stays what it was.
-            shown = shown | {name: value for name, value in _mean_row(rows).items() if math.isfinite(value)}
-            reporter.progress(Progression(shown, config.final_steps, left))
-        except OSError:
-            # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
-            stop.ask()
-    ended, finished = position.iteration, position.iteration == config.iterations
-    if start is not None and not finished and ended % config.cycle:
-        position = back_at_start(algorithm, start, position)
+        books.write(rows, position.iteration)
+    _conclude(group, position, start, books)
+    return position.iteration == config.iterations
+
+
+def _is_due(config: RunConfig, position: Position) -> bool:
+    """Return whether a checkpoint is due between two cycles."""
+    unsaved = position.iteration - position.saved[0].iteration
+    # Also before episodes that the end cuts off: a run that is made longer goes on from there.
+    cut_off = unsaved > 0 and config.iterations - position.iteration < config.cycle
+    return unsaved >= config.checkpoint_every or cut_off
+
+
+def _conclude(group: Group, position: Position, start: CycleStart | None, books: Bookkeeper) -> None:
+    """Save where a run ended, or where the cycle began that a stop cut off, and draw its curve."""
+    config, ended = group.config, position.iteration
+    if start is not None and ended != config.iterations and ended % config.cycle:
+        position = back_at_start(algorithm_for(config), start, position)
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
     if ended != position.iteration:
-        # The reader may have gone away, which is why it stopped.
-        with contextlib.suppress(OSError):
-            reporter.say(_goes_back(config, ended, position.iteration))
-    _draw(group)
-    return finished
+        books.say_if_heard(_goes_back(config, ended, position.iteration))
+    draw(group)
 
 
 def _goes_back(config: RunConfig, ended: int, saved: int) -> str:
@@ -383,23 +365,6 @@ def _goes_back(config: RunConfig, ended: int, saved: int) -> str:
         f"stopped at step {ended * per_iteration:,}; saved is step {saved * per_iteration:,}, where the episodes under way began, because these "
         f"cannot be saved; the {(ended - saved) * per_iteration:,} steps in between will be done again, to the same numbers"
     )
-
-
-def _elapsed(run: Run) -> float:
-    """Seconds that a run has trained so far, by its own log."""
-    rows = run.read_metrics()
-    return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
-
-
-def _mean_row(rows: Sequence[Row]) -> Row:
-    """What a group did on average; its speed is that of all seeds together."""
-    mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
-    return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": sum(row["training/sps"] for row in rows)}
-
-
-def _draw(group: Group) -> None:
-    for run in group.runs:
-        draw_learning_curve(run, describe(run))
 
 
 def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) -> Position:
