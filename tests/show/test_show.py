@@ -6,11 +6,14 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
+from typing import Any
 
 import gymnasium
 import mujoco
 import numpy as np
 import pytest
+import viser
+import websockets.asyncio.server
 from dm_control import suite
 from shown_runs import made_run
 
@@ -359,6 +362,25 @@ def test_other_hosts_and_other_paths_get_nothing() -> None:
             assert b"root" not in content
         # Nothing listens on this machine's other addresses.
         assert {address[0] for address in [socket.getaddrinfo("127.0.0.1", port)[0][4]]} == {"127.0.0.1"}
+    finally:
+        server.stop()
+
+
+def test_other_servers_in_the_process_start_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a page is started, and after it, `websockets` is what it was for everybody else."""
+    serve, seen = websockets.asyncio.server.serve, []
+
+    class Watched(viser.ViserServer):
+        def __init__(self, **settings: Any) -> None:
+            seen.append(websockets.asyncio.server.serve)
+            super().__init__(**settings)
+
+    monkeypatch.setattr(viser, "ViserServer", Watched)
+    server = start_server("127.0.0.1", 0, "test")
+    try:
+        assert seen == [serve]
+        assert websockets.asyncio.server.serve is serve
+        assert status_of(server.get_port(), Host="evil.example")[0] == 403
     finally:
         server.stop()
 

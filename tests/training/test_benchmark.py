@@ -9,7 +9,7 @@ from costate.cli import main
 from costate.config.presets import preset
 from costate.learners.ppo.config import PPOConfig
 from costate.policies.policy import PolicyConfig
-from costate.training.benchmark import Benchmark, table
+from costate.training.benchmark import Benchmark, measure_starts, table
 from costate.training.flops import flops_per_env_step
 
 
@@ -81,3 +81,15 @@ def test_the_command_measures_soft_actor_critic(capsys):
 def test_bad_input_is_refused_at_once(arguments, message, capsys):
     assert main(arguments) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+def test_starts_are_timed_until_the_first_iteration(tmp_path):
+    cold, warm = measure_starts("LQR", "nc-gru")
+    # Both import JAX and compile; the second finds its programs compiled.
+    assert 1.0 < warm < cold < 300.0
+
+
+def test_a_process_that_ends_before_its_first_iteration_is_told_with_its_error(tmp_path):
+    with pytest.raises(RuntimeError, match=r"(?s)NoSuchTask ended before its first iteration: .*Unknown task"):
+        measure_starts("NoSuchTask", "nc-gru")

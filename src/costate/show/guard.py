@@ -10,11 +10,13 @@ import http
 import io
 import ipaddress
 import logging
+import types
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import viser
+import viser.infra._infra as viser_server
 import websockets.asyncio.server
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
@@ -67,21 +69,40 @@ def _silent() -> logging.Logger:
 
 @contextlib.contextmanager
 def _answering_only(allowed: Callable[[Request], bool]) -> Iterator[None]:
-    """Servers that start meanwhile refuse every request that is not ``allowed``. viser has no setting for it, so its library is told."""
-    serve = websockets.asyncio.server.serve
+    """Have servers of viser that start meanwhile refuse every request that is not ``allowed``.
 
-    def guarded(*args: Any, process_request: Callable[[Any, Request], Response | None], **settings: Any) -> Any:
-        @functools.wraps(process_request)
-        def answer(connection: Any, request: Request) -> Response | None:
-            if not allowed(request):
-                return Response(http.HTTPStatus.FORBIDDEN, "FORBIDDEN", Headers({"Content-Length": "0"}))
-            return process_request(connection, request)
-
-        # Browsers open connections that they never use, which is no error to be told of.
-        return serve(*args, process_request=answer, logger=_silent(), **settings)
-
-    websockets.asyncio.server.serve = guarded  # type: ignore[assignment, misc]
+    viser has no setting for it, but it looks `serve` up in the name `websockets` of its own module. Only that name is
+    exchanged, so that other servers in this process start as ever.
+    """
+    names = vars(viser_server)
+    theirs = names["websockets"]
+    names["websockets"] = _with_serve(theirs, functools.partial(_serve_guarded, allowed))
     try:
         yield
     finally:
-        websockets.asyncio.server.serve = serve  # type: ignore[misc]
+        names["websockets"] = theirs
+
+
+def _with_serve(package: Any, serve: Callable[..., Any]) -> Any:
+    """Return a stand-in for the package `websockets` that starts servers by ``serve``."""
+    server = types.SimpleNamespace(**vars(package.asyncio.server) | {"serve": serve})
+    asyncio = types.SimpleNamespace(**vars(package.asyncio) | {"server": server})
+    return types.SimpleNamespace(**vars(package) | {"asyncio": asyncio})
+
+
+def _serve_guarded(
+    allowed: Callable[[Request], bool],
+    *args: Any,
+    process_request: Callable[[Any, Request], Response | None],
+    **settings: Any,
+) -> Any:
+    """Start a server as `websockets.asyncio.server.serve` does, which asks ``allowed`` before it answers."""
+
+    @functools.wraps(process_request)
+    def answer(connection: Any, request: Request) -> Response | None:
+        if not allowed(request):
+            return Response(http.HTTPStatus.FORBIDDEN, "FORBIDDEN", Headers({"Content-Length": "0"}))
+        return process_request(connection, request)
+
+    # Browsers open connections that they never use, which is no error to be told of.
+    return websockets.asyncio.server.serve(*args, process_request=answer, logger=_silent(), **settings)
