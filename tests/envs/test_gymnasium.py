@@ -14,7 +14,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-import costate.envs
+import costate.envs.engines
 from costate._base.errors import ConfigError, SimulationError
 from costate.config.presets import preset
 from costate.config.run_config import RunConfig, from_json, to_json
@@ -245,7 +245,7 @@ def test_an_unknown_id_is_answered_with_the_nearest_and_a_discrete_one_with_its_
 
 
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
-    monkeypatch.delattr(costate.envs, "engine_gymnasium")
+    monkeypatch.delattr(costate.envs.engines, "gymnasium")
     monkeypatch.setitem(sys.modules, "costate.envs.engines.gymnasium", None)
     with pytest.raises(ConfigError, match=r"costate\[gymnasium\]"):
         TASKS["gym:MountainCarContinuous-v0"]

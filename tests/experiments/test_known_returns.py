@@ -29,7 +29,7 @@ def test_all_of_the_papers_tasks_have_figures_of_both_kinds():
 
 
 def test_measured_figures_stand_in_the_page_that_they_name_with_the_commands_settings():
-    names = tomllib.loads((ROOT / "src/costate/known_returns.toml").read_text())
+    names = tomllib.loads((ROOT / "src/costate/experiments/known_returns.toml").read_text())
     assert set(names) <= set(TASKS.names())
     for task in names:
         found = known_returns(task).half_blind

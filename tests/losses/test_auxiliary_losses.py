@@ -63,7 +63,7 @@ def random_evidence(seed: int = 0) -> Evidence:
         return jnp.asarray(draws.normal(size=(STEPS, STREAMS, *shape)), jnp.float32)
 
     seen = jnp.asarray(draws.random((STEPS, STREAMS)) < 0.5)
-    return Evidence(normal(HIDDEN), normal(HIDDEN), normal(SENSORS), normal(SENSORS), normal(HIDDEN), seen)
+    return Evidence(normal(HIDDEN), normal(HIDDEN), normal(SENSORS), normal(SENSORS), normal(HIDDEN), seen, ~seen)
 
 
 def test_belief_is_half_the_mean_square_error_of_a_linear_prediction_and_so_are_its_gradients():
@@ -98,7 +98,7 @@ def test_the_minimiser_is_the_conditional_mean():
     np.testing.assert_allclose(weights, [truth[bit].mean(0), truth[~bit].mean(0)], rtol=1e-10)
     with jax.enable_x64(True):
         zeros = jnp.zeros((400, STREAMS, SENSORS))
-        evidence = Evidence(jnp.asarray(hidden), zeros, zeros, jnp.asarray(truth), zeros, jnp.asarray(bit))
+        evidence = Evidence(jnp.asarray(hidden), zeros, zeros, jnp.asarray(truth), zeros, *map(jnp.asarray, (bit, ~bit)))
         belief = Belief(jnp.asarray(weights), jnp.zeros(SENSORS))
         gradient = jax.grad(lambda belief: belief.distance(evidence).mean())(belief)
     np.testing.assert_allclose(gradient.weights, 0.0, atol=1e-12)

@@ -35,7 +35,7 @@ HIDDEN = SensorConfig(0.25, hide=("velocity",))
 @pytest.fixture(scope="module", params=["ppo", "sac"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of a cart-pole whose velocities were hidden; its statistics are arbitrary, also those of the hidden sensors."""
-    config = RunConfig("CartpoleSwingup", policy=SMALL, rollout=RolloutConfig(environments=4), sensors=HIDDEN, algorithm=request.param)
+    config = RunConfig("CartpoleSwingup", policy=SMALL, rollout=RolloutConfig(4, 1000), sensors=HIDDEN, algorithm=request.param)
     return made_run(tmp_path_factory.mktemp("absent") / "run", config)
 
 

@@ -134,7 +134,7 @@ def test_what_is_given_for_a_grid_acts_at_all_values_where_it_can(played, tmp_pa
         (["--over", "noise", "--values", "0", "1", "--sensors", "dropout=0", "burst-length=5"], "dropout is 0, so there are no bursts"),
         (["--over", "burst-length", "--values", "2", "5", "--sensors", "dropout=0"], "dropout is 0, so there are no bursts"),
         (["--sensors", "burst-length=5"], "Use a burst_length of at least 7"),
-        (["--over", "noise", "--values", "0", "1", "--dropouts", "0.5"], "dropouts are [0.5], but noise is to be varied"),
+        (["--over", "noise", "--values", "0", "1", "--dropouts", "0.5"], "--dropouts and --over noise were both given"),
         (["--over", "noise", "--values", "0", "1", "--sensors", "noise=2"], "sensors gives noise, but noise is to be varied"),
         (["--sensors", "dropout=0"], "sensors gives dropout, but dropout is to be varied"),
         (["--sensors", "nois=1"], "unknown field 'nois'. Did you mean noise"),

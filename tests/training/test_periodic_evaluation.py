@@ -186,7 +186,7 @@ def test_a_damaged_log_of_evaluations_is_named_with_its_line(evaluated, tmp_path
 
 def test_the_end_of_training_says_what_is_trained_and_what_is_evaluated(evaluated, tmp_path):
     run = dataclasses.replace(evaluated, path=tmp_path)
-    run.metrics.write_text(json.dumps({"training/episode_reward": 49.0}) + "\n")
+    run.metrics.write_text(json.dumps({"iteration": 2, "env_steps": 8000, "training/episode_reward": 49.0}) + "\n")
     write_log(run, [TrainingEvaluation(1, 4000, (2.5, 1.5), (1, 1)), TrainingEvaluation(2, 8000, (1.0, 1.0), (1, 1))])
     first, second = closing_words(run)
     assert first == "return in training, with exploration noise: 49.0; without noise: 1.0 (2 episodes)"

@@ -1,6 +1,6 @@
 """Auxiliary losses on the memory, for every learner. A file in this folder registers itself."""
 
-from costate._base.discovery import import_all
+from costate._base.discovery import import_all, load_entry_points
 from costate.losses.base import LOSSES as LOSSES
 from costate.losses.base import AbstractAuxiliaryLoss as AbstractAuxiliaryLoss
 from costate.losses.base import AuxiliaryLossConfig as AuxiliaryLossConfig
@@ -10,3 +10,4 @@ from costate.losses.base import auxiliary_terms as auxiliary_terms
 from costate.losses.base import build_losses as build_losses
 
 import_all(__name__, __path__)
+load_entry_points("costate.losses")

@@ -36,6 +36,8 @@ class Evidence(eqx.Module):
     """λ̂_t = ∂V/∂ỹ_t by the learner's critic, the target of the co-state loss."""
     seen: Bool[Array, "T S"]
     """Whether anything was seen at all, as far as a receiver can tell."""
+    is_first: Bool[Array, "T S"]
+    """Whether an episode starts with y_t, before which the core forgets."""
 
 
 class AbstractAuxiliaryLoss(eqx.Module):

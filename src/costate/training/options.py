@@ -21,7 +21,7 @@ from costate.runs.run_directory import Run
 from costate.training.console import SilentReporter, reporter_for_stdout
 from costate.training.loop import train as train_run
 
-PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "diverged")
+PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "losses", "diverged")
 LEARNERS: dict[str, type] = {"ppo": PPOConfig, "sac": SACConfig}
 
 

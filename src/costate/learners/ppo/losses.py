@@ -91,6 +91,7 @@ def evidence_of(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrol
         complete=rows.complete,
         costate=target.by_feature.mean(-2),
         seen=rows.seen,
+        is_first=rows.is_first,
     )
 
 

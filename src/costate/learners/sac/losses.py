@@ -114,6 +114,7 @@ def sac_loss(
             complete=truth[burn_in:, :, :sensors],
             costate=targets,
             seen=rows.seen[burn_in:],
+            is_first=rows.is_first[burn_in:],
         )
         term, auxiliary = auxiliary_terms(networks.losses, evidence, weight)
         loss = loss + term
