@@ -20,7 +20,11 @@ from costate.trained.recording import record_episode
 from costate.trained.true_costates import true_costates
 
 
-def main(task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand", steps: int = 1000, threads: int = 2) -> None:
+def main(
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand",
+    steps: int = 1000,
+    threads: int = 2,
+) -> None:
     """Record an episode and differentiate it.
 
     Args:
@@ -36,10 +40,17 @@ def main(task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK"
     costates = true_costates(episode, 0.99, threads=threads)
     derived, work = time.perf_counter(), time.process_time() - worked
     load = os.getloadavg()[0]
-    print(f"{task}, {steps} steps, {len(costates.names)} components, {threads} threads, load of the machine {load:.1f} on {os.cpu_count()} cores")
-    print(f"recording {recorded - start:.1f} s, co-states {derived - recorded:.1f} s, in which all cores together worked {work:.1f} s")
+    print(
+        f"{task}, {steps} steps, {len(costates.names)} components, {threads} threads, load of the machine {load:.1f} on {os.cpu_count()} cores"
+    )
+    print(
+        f"recording {recorded - start:.1f} s, co-states {derived - recorded:.1f} s, in which all cores together worked {work:.1f} s"
+    )
     sizes = np.linalg.norm(costates.closed_loop, axis=1)
-    print("size of the closed-loop co-state, every tenth of the episode: " + " ".join(f"{size:.2g}" for size in sizes[:: max(steps // 10, 1)]))
+    print(
+        "size of the closed-loop co-state, every tenth of the episode: "
+        + " ".join(f"{size:.2g}" for size in sizes[:: max(steps // 10, 1)])
+    )
 
 
 if __name__ == "__main__":

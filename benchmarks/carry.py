@@ -20,7 +20,9 @@ KEPT = ("config.json", "machine.json", "metrics.jsonl")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (source, target) in {"pack": ("sweep", "archive"), "unpack": ("archive", "sweep")}.items():
         command = commands.add_parser(name)
@@ -54,16 +56,26 @@ def contents(sweep: pathlib.Path) -> Iterator[pathlib.Path]:
         saved = folders(run / "checkpoints")
         if saved:
             finished = steps_of(saved[-1]) == open_run(run).config.final_steps
-            yield from (path for path in sorted(saved[-1].iterdir()) if path.name == RECORD_FILE or not finished)
+            yield from (
+                path for path in sorted(saved[-1].iterdir()) if path.name == RECORD_FILE or not finished
+            )
             # The best policy so far; a better one takes its place.
-            yield from () if finished else sorted(path for path in (run / "best").rglob("*") if path.is_file())
+            yield from (
+                () if finished else sorted(path for path in (run / "best").rglob("*") if path.is_file())
+            )
             # What soft actor-critic remembers lies beside its checkpoints.
-            yield from () if finished else sorted(path for path in (run / "checkpoints" / "replay").rglob("*") if path.is_file())
+            yield from (
+                ()
+                if finished
+                else sorted(path for path in (run / "checkpoints" / "replay").rglob("*") if path.is_file())
+            )
 
 
 def unpack(archive: pathlib.Path, sweep: pathlib.Path) -> None:
     if sweep.exists():
-        raise SystemExit(f"{sweep} exists. Unpack into a folder that does not, so that nothing of another sweep is overwritten.")
+        raise SystemExit(
+            f"{sweep} exists. Unpack into a folder that does not, so that nothing of another sweep is overwritten."
+        )
     with tarfile.open(archive) as file:
         # Refuses names that lead out of the folder, links and devices.
         file.extractall(sweep, filter="data")

@@ -47,7 +47,10 @@ def main() -> None:
     for size in SIZES:
         rollout, update = seconds(task, size)
         first = first or rollout + update
-        print(f"{'':{len(task)}}  {size:>10} {rollout:12.2f} {update:11.2f} {(rollout + update) / first:7.2f}", flush=True)
+        print(
+            f"{'':{len(task)}}  {size:>10} {rollout:12.2f} {update:11.2f} {(rollout + update) / first:7.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

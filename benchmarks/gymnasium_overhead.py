@@ -63,7 +63,10 @@ def main() -> None:
             take_turn()
     steps = given.steps * given.environments
     # The first of each is left out. Rows: lower quartile and median; columns: compiled and plain.
-    wall, processor = (np.array([np.percentile([row[i] for row in rows[1:]], (25, 50)) for rows in (inside, outside)]).T for i in range(2))
+    wall, processor = (
+        np.array([np.percentile([row[i] for row in rows[1:]], (25, 50)) for rows in (inside, outside)]).T
+        for i in range(2)
+    )
     result = {
         "id": given.id,
         "environments": given.environments,
@@ -73,7 +76,9 @@ def main() -> None:
         "compiled_steps_per_second": round(steps / wall[1, 0]),
         "overhead_wall": [round(row[0] / row[1] - 1.0, 3) for row in wall],
         "overhead_processor": [round(row[0] / row[1] - 1.0, 3) for row in processor],
-        "extra_microseconds_of_processor_per_step_of_all": round(1e6 * (processor[0, 0] - processor[0, 1]) / given.steps, 1),
+        "extra_microseconds_of_processor_per_step_of_all": round(
+            1e6 * (processor[0, 0] - processor[0, 1]) / given.steps, 1
+        ),
         "load_before_and_after": [round(load, 1), round(os.getloadavg()[0], 1)],
         "cores": len(os.sched_getaffinity(0)),
     }

@@ -33,10 +33,23 @@ from costate.trained.evaluation import evaluate
 
 # The highest published return of PPO with full observation, at tens of millions of steps or more: SLM-Lab (100 M steps) or tuned runs of MuJoCo
 # Playground (second-hand; the middle where a range is given). Other methods are higher on some tasks: `costate tasks TASK` shows the best.
-SIGHTED = {task: found.mean_return for task in PAPER_TASKS if (found := known_returns(task).best_sighted_by("PPO")) is not None}
+SIGHTED = {
+    task: found.mean_return
+    for task in PAPER_TASKS
+    if (found := known_returns(task).best_sighted_by("PPO")) is not None
+}
 # Where the default settings find nothing in a few minutes: rewards that are met by accident, and differences between controls that are small beside
 # the error of a critic. More environments cost next to nothing there, because the physics is fast.
-PATIENT = ("--learning-rate", "5e-4", "--target-rate", "0.02", "--replay.capacity", "3_000_000", "--warmup-steps", "50_000")
+PATIENT = (
+    "--learning-rate",
+    "5e-4",
+    "--target-rate",
+    "0.02",
+    "--replay.capacity",
+    "3_000_000",
+    "--warmup-steps",
+    "50_000",
+)
 SETTINGS = {
     "FingerTurnHard": (*PATIENT, "--environments", "128", "--steps-per-update", "128", "--explorers", "32"),
     "FishSwim": (*PATIENT, "--environments", "64", "--steps-per-update", "64"),
@@ -66,7 +79,9 @@ def there(path: pathlib.Path, task: str) -> bool:
 
 def train(task: str, path: pathlib.Path, minutes: float, options: list[str]) -> None:
     """Train, or go on, until the run is there or its minutes are over."""
-    started = ["train", "--resume", str(path)] if path.exists() else ["train", task, "--out", str(path), *options]
+    started = (
+        ["train", "--resume", str(path)] if path.exists() else ["train", task, "--out", str(path), *options]
+    )
     process = subprocess.Popen([sys.executable, "-m", "costate.cli", *started], stdout=subprocess.DEVNULL)
     while process.poll() is None:
         time.sleep(5.0)
@@ -80,9 +95,16 @@ def train(task: str, path: pathlib.Path, minutes: float, options: list[str]) -> 
 def result_of(path: pathlib.Path, task: str, minutes: list[float], episodes: int) -> dict[str, Any]:
     curve, run = read_curve(path), open_run(path)
     trained = float(curve.minutes[-1])
-    after = {f"{limit:g}": round(float(curve.returns[curve.minutes <= limit][-1]), 1) for limit in minutes if trained >= 0.95 * limit}
+    after = {
+        f"{limit:g}": round(float(curve.returns[curve.minutes <= limit][-1]), 1)
+        for limit in minutes
+        if trained >= 0.95 * limit
+    }
     reached = curve.reaches(mark(task))
-    evaluated = {f"{dropout:g}": round(evaluate(run.path, dropout=dropout, episodes=episodes)[0].mean, 1) for dropout in DROPOUTS}
+    evaluated = {
+        f"{dropout:g}": round(evaluate(run.path, dropout=dropout, episodes=episodes)[0].mean, 1)
+        for dropout in DROPOUTS
+    }
     return {
         "sighted": SIGHTED.get(task),
         "settings": " ".join(SETTINGS.get(task, ())) or None,
@@ -110,9 +132,18 @@ def table(found: dict[str, dict[str, Any]], minutes: list[float]) -> str:
     for task, each in found.items():
         reached, sighted = each["reached"], each["sighted"]
         missing = "there" if reached else "not run"
-        cells = [f"{each['after_minutes'][f'{limit:g}']:.0f}" if f"{limit:g}" in each["after_minutes"] else missing for limit in minutes]
+        cells = [
+            f"{each['after_minutes'][f'{limit:g}']:.0f}" if f"{limit:g}" in each["after_minutes"] else missing
+            for limit in minutes
+        ]
         cells.append(f"{each['last']:.0f} after {each['minutes']:.0f} min, {each['steps'] / 1e6:.1f} M steps")
-        cells.append(f"after {reached['minutes']:.1f} min, {reached['steps']:,} steps" if reached else "no" if sighted else "no figure")
+        cells.append(
+            f"after {reached['minutes']:.1f} min, {reached['steps']:,} steps"
+            if reached
+            else "no"
+            if sighted
+            else "no figure"
+        )
         cells += [f"{each['evaluated'][f'{dropout:g}']:.0f}" for dropout in DROPOUTS]
         lines.append(f"| {task} | {' | '.join(cells)} | {f'{sighted:.0f}' if sighted else 'none known'} |")
     return "\n".join(lines)
@@ -133,7 +164,9 @@ def draw(paths: dict[str, pathlib.Path], out: pathlib.Path) -> None:
 
 
 def publish(runs: pathlib.Path, seed: int, minutes: list[float], episodes: int, out: pathlib.Path) -> None:
-    paths = {task: runs / task / f"seed-{seed}" for task in PAPER_TASKS if (runs / task / f"seed-{seed}").exists()}
+    paths = {
+        task: runs / task / f"seed-{seed}" for task in PAPER_TASKS if (runs / task / f"seed-{seed}").exists()
+    }
     if not paths:
         raise SystemExit(f"There are no runs in {runs}. Train some first: name tasks.")
     found = {task: result_of(path, task, minutes, episodes) for task, path in paths.items()}
@@ -144,16 +177,28 @@ def publish(runs: pathlib.Path, seed: int, minutes: list[float], episodes: int, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tasks", nargs="*", help="what to train; none to publish what there is")
     parser.add_argument("--minutes", nargs="+", type=float, default=[15.0, 30.0, 60.0])
     parser.add_argument("--preset", default="sac-gru")
-    parser.add_argument("--capacity", type=int, default=1_000_000, help="steps in the replay, where a task has no settings of its own")
+    parser.add_argument(
+        "--capacity",
+        type=int,
+        default=1_000_000,
+        help="steps in the replay, where a task has no settings of its own",
+    )
     parser.add_argument("--steps", type=int, default=100_000_000, help="more than the minutes allow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=100, help="of an evaluation")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/half_blind"))
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/half_blind"), help="of picture and numbers, without ending")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("docs/results/half_blind"),
+        help="of picture and numbers, without ending",
+    )
     arguments = parser.parse_args()
     options = [
         "--preset",
@@ -168,7 +213,10 @@ def main() -> int:
     for limit in sorted(arguments.minutes):
         for task in arguments.tasks:
             path = arguments.runs / task / f"seed-{arguments.seed}"
-            if path.exists() and open_run(path).config.costate_coef != preset(arguments.preset, task).costate_coef:
+            if (
+                path.exists()
+                and open_run(path).config.costate_coef != preset(arguments.preset, task).costate_coef
+            ):
                 parser.error(f"{path} is not a run of {arguments.preset}; give another folder with --runs")
             if clock(path) < limit and not there(path, task):
                 train(task, path, limit, [*options, *SETTINGS.get(task, ())])

@@ -12,7 +12,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from costate.experiments.statistics import FEWEST, interquartile_mean, percentile_bootstrap, stratified_bootstrap
+from costate.experiments.statistics import (
+    FEWEST,
+    interquartile_mean,
+    percentile_bootstrap,
+    stratified_bootstrap,
+)
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -60,7 +65,10 @@ def main() -> None:
         for tasks in (1, 8):
             for seeds in (3, 4, 5, 10):
                 percentile, stretched, width = coverage(draw, tasks, seeds, trials)
-                print(f"| {name} | {tasks} | {seeds} | {percentile:.0%} | {stretched:.0%} | × {width:.2f} |", flush=True)
+                print(
+                    f"| {name} | {tasks} | {seeds} | {percentile:.0%} | {stretched:.0%} | × {width:.2f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

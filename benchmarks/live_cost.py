@@ -20,7 +20,11 @@ from onlooker import free_port, somebody_looks
 
 
 def speeds(metrics: pathlib.Path) -> list[float]:
-    return [json.loads(line)["training/sps"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    return (
+        [json.loads(line)["training/sps"] for line in metrics.read_text().splitlines()]
+        if metrics.exists()
+        else []
+    )
 
 
 def next_speeds(metrics: pathlib.Path, count: int) -> list[float]:
@@ -32,18 +36,33 @@ def next_speeds(metrics: pathlib.Path, count: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("task", nargs="?", default="WalkerStand")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=4)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        command = [sys.executable, "-m", "costate.cli", "train", options.task, "--live", "--port", str(free_port()), "--out", str(run)]
+        command = [
+            sys.executable,
+            "-m",
+            "costate.cli",
+            "train",
+            options.task,
+            "--live",
+            "--port",
+            str(free_port()),
+            "--out",
+            str(run),
+        ]
         process = subprocess.Popen([*command, "--checkpoint-every", "5"], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
-            address = next(found.group() for line in process.stdout if (found := re.search(r"http://\S+", line)))
+            address = next(
+                found.group() for line in process.stdout if (found := re.search(r"http://\S+", line))
+            )
             drain = threading.Thread(target=process.stdout.read, daemon=True)
             drain.start()
             next_speeds(run / "metrics.jsonl", 2)
@@ -56,8 +75,12 @@ def main() -> None:
             process.terminate()
             process.wait()
     ratios = [1.0 - there / away for away, there in zip(alone, watched, strict=True)]
-    print(f"{options.task}: {statistics.median(alone):,.0f} steps/s while nobody looks, {statistics.median(watched):,.0f} while somebody does")
-    print(f"slower by {statistics.median(ratios):.1%} (median of {options.rounds} rounds: {', '.join(f'{ratio:.1%}' for ratio in ratios)})")
+    print(
+        f"{options.task}: {statistics.median(alone):,.0f} steps/s while nobody looks, {statistics.median(watched):,.0f} while somebody does"
+    )
+    print(
+        f"slower by {statistics.median(ratios):.1%} (median of {options.rounds} rounds: {', '.join(f'{ratio:.1%}' for ratio in ratios)})"
+    )
     print(f"{len(received):,} messages, {sum(received) / 1e6:.1f} MB")
 
 

@@ -24,7 +24,9 @@ async def look(address: str, until: asyncio.Event, received: list[int]) -> None:
         "image_height": 600, "image_width": 800, "look_at": [0.0, 0.0, 0.0], "up_direction": [0.0, 0.0, 1.0],
     }  # fmt: skip
     protocol = websockets.Subprotocol(f"viser-v{viser.__version__}")
-    async with websockets.connect(address.replace("http", "ws"), subprotocols=[protocol], max_size=None, compression=None) as connection:
+    async with websockets.connect(
+        address.replace("http", "ws"), subprotocols=[protocol], max_size=None, compression=None
+    ) as connection:
         await connection.send(msgspec.msgpack.encode(camera))
         while not until.is_set():
             with contextlib.suppress(TimeoutError):

@@ -40,7 +40,10 @@ FAMILY = "playground:"
 # Steps that dm_control makes from the start of an episode before its state is taken, at most.
 LATEST = 30
 OPTIONS = ("timestep", "integrator", "cone", "solver", "iterations", "ls_iterations", "density")
-DISABLED = (("contact", mujoco.mjtDisableBit.mjDSBL_CONTACT), ("implicit damping in Euler", mujoco.mjtDisableBit.mjDSBL_EULERDAMP))
+DISABLED = (
+    ("contact", mujoco.mjtDisableBit.mjDSBL_CONTACT),
+    ("implicit damping in Euler", mujoco.mjtDisableBit.mjDSBL_EULERDAMP),
+)
 
 
 class Moment(NamedTuple):
@@ -83,10 +86,17 @@ def _moment(environment: Any, random: np.random.Generator, near: bool) -> Moment
     action = random.uniform(spec.minimum, spec.maximum)
     physics.set_control(action)
     physics.forward()
-    qpos, qvel, warmstart = (np.array(part) for part in (physics.data.qpos, physics.data.qvel, physics.data.qacc_warmstart))
+    qpos, qvel, warmstart = (
+        np.array(part) for part in (physics.data.qpos, physics.data.qvel, physics.data.qacc_warmstart)
+    )
     now = observation_vector(environment), float(environment.task.get_reward(physics))
     timestep = environment.step(action)
-    after = physics.data.qpos.copy(), physics.data.qvel.copy(), observation_vector(environment), float(timestep.reward)
+    after = (
+        physics.data.qpos.copy(),
+        physics.data.qvel.copy(),
+        observation_vector(environment),
+        float(timestep.reward),
+    )
     return Moment(qpos, qvel, warmstart, _target(model), action, *now, *after)
 
 
@@ -133,7 +143,12 @@ def shown_by_model(name: str, environment: Any, data: mujoco.MjData, action: np.
 def placed(environment: Any, moment: Moment) -> mujoco.MjData:
     """MuJoCo on Playground's model, in a state of dm_control."""
     data = mujoco.MjData(environment.mj_model)
-    data.qpos, data.qvel, data.ctrl, data.qacc_warmstart = moment.qpos, moment.qvel, moment.action, moment.warmstart
+    data.qpos, data.qvel, data.ctrl, data.qacc_warmstart = (
+        moment.qpos,
+        moment.qvel,
+        moment.action,
+        moment.warmstart,
+    )
     if moment.target is not None:
         data.mocap_pos[0] = moment.target
     mujoco.mj_forward(environment.mj_model, data)
@@ -142,7 +157,9 @@ def placed(environment: Any, moment: Moment) -> mujoco.MjData:
 
 def by_state(name: str, environment: Any, found: list[Moment]) -> Shown:
     """What Playground shows in the very states of dm_control."""
-    shown = [shown_by_model(name, environment, placed(environment, moment), moment.action) for moment in found]
+    shown = [
+        shown_by_model(name, environment, placed(environment, moment), moment.action) for moment in found
+    ]
     return Shown(*(np.stack(part) for part in zip(*shown, strict=True)))
 
 
@@ -162,8 +179,17 @@ def stepped_by_mujoco(name: str, environment: Any, found: list[Moment]) -> tuple
         mujoco.mj_step(environment.mj_model, data, environment.n_substeps)
         before = shown_by_model(name, environment, data, moment.action)
         mujoco.mj_forward(environment.mj_model, data)
-        rows.append((data.qpos.copy(), data.qvel.copy(), *before, *shown_by_model(name, environment, data, moment.action)))
-    qpos, qvel, observation, reward, fresh_observation, fresh_reward = (np.stack(part) for part in zip(*rows, strict=True))
+        rows.append(
+            (
+                data.qpos.copy(),
+                data.qvel.copy(),
+                *before,
+                *shown_by_model(name, environment, data, moment.action),
+            )
+        )
+    qpos, qvel, observation, reward, fresh_observation, fresh_reward = (
+        np.stack(part) for part in zip(*rows, strict=True)
+    )
     return Stepped(qpos, qvel, Shown(observation, reward)), Shown(fresh_observation, fresh_reward)
 
 
@@ -178,10 +204,14 @@ def stepped_by_mjx(name: str, simulator: Simulator, simulation: Simulation, foun
     if found[0].target is not None:
         put["mocap_pos"] = np.stack([moment.target for moment in found])[:, None]
     data = data.replace(**{field: jnp.asarray(value, jnp.float32) for field, value in put.items()})
-    after = simulator.advance(simulation.replace(data=data), jnp.asarray(np.stack([moment.action for moment in found]), jnp.float32))
+    after = simulator.advance(
+        simulation.replace(data=data), jnp.asarray(np.stack([moment.action for moment in found]), jnp.float32)
+    )
     task = TASKS[FAMILY + name]
     observation = np.asarray(after.obs)[:, rearrangement(task.shown, task.observation)]
-    return Stepped(np.asarray(after.data.qpos), np.asarray(after.data.qvel), Shown(observation, np.asarray(after.reward)))
+    return Stepped(
+        np.asarray(after.data.qpos), np.asarray(after.data.qvel), Shown(observation, np.asarray(after.reward))
+    )
 
 
 class RandomNetwork(AbstractController):
@@ -204,7 +234,11 @@ class RandomNetwork(AbstractController):
 
 def random_network(name: str, seed: int) -> RandomNetwork:
     task = TASKS[name]
-    weights = 2.0 / np.sqrt(task.observation_size) * np.random.default_rng(seed).normal(size=(task.observation_size, task.action_size))
+    weights = (
+        2.0
+        / np.sqrt(task.observation_size)
+        * np.random.default_rng(seed).normal(size=(task.observation_size, task.action_size))
+    )
     return RandomNetwork(weights=jnp.asarray(weights, jnp.float32))
 
 
@@ -217,7 +251,9 @@ class Played(NamedTuple):
 def played(env: AbstractEnv, controller: AbstractController, seed: int) -> Played:
     key_reset, key_steps = jax.random.split(jax.random.key(seed))
     state, timestep = env.reset(key_reset)
-    returns = jax.jit(lambda *arguments: first_episodes(env, *arguments).returns)(controller, state, timestep, key_steps)
+    returns = jax.jit(lambda *arguments: first_episodes(env, *arguments).returns)(
+        controller, state, timestep, key_steps
+    )
     return Played(np.asarray(returns), np.asarray(timestep.complete))
 
 
@@ -226,7 +262,9 @@ def steps_per_second(task: str, batch: int, steps: int) -> float:
     env: AbstractEnv = TASKS[task].build(batch, [0])
     actions = jax.random.uniform(jax.random.key(0), (steps, batch, env.action_size), minval=-1.0, maxval=1.0)
     keys = jax.random.split(jax.random.key(1), steps)
-    program = jax.jit(lambda state: jax.lax.scan(lambda s, now: env.step(s, *now), state, (actions, keys))[1].reward)
+    program = jax.jit(
+        lambda state: jax.lax.scan(lambda s, now: env.step(s, *now), state, (actions, keys))[1].reward
+    )
     times = []
     for _ in range(3):
         state, _ = env.reset(jax.random.key(2))
@@ -245,7 +283,10 @@ def by_group(name: str, difference: np.ndarray) -> dict[str, float]:
     """Largest differences by the names of groups of sensors, as in Playground."""
     layout = TASKS[FAMILY + name].observation
     ends = np.cumsum([size for _, size in layout])
-    return {group: largest(part) for (group, _), part in zip(layout, np.split(difference, ends[:-1], axis=1), strict=True)}
+    return {
+        group: largest(part)
+        for (group, _), part in zip(layout, np.split(difference, ends[:-1], axis=1), strict=True)
+    }
 
 
 def options(model: Any) -> dict[str, Any]:
@@ -262,10 +303,20 @@ def compare_models(name: str, environment: Any, found: list[Moment], seed: int) 
     native, refreshed = stepped_by_mujoco(name, environment, found)
     reward = stacked(found, "reward")
     return {
-        "observation": {"dm_control": task.observation, "playground": TASKS[FAMILY + name].observation, "shown": TASKS[FAMILY + name].shown},
-        "options": {"dm_control": options(original.physics.model.ptr), "playground": options(environment.mj_model)},
+        "observation": {
+            "dm_control": task.observation,
+            "playground": TASKS[FAMILY + name].observation,
+            "shown": TASKS[FAMILY + name].shown,
+        },
+        "options": {
+            "dm_control": options(original.physics.model.ptr),
+            "playground": options(environment.mj_model),
+        },
         "control_timestep": {"dm_control": original.control_timestep(), "playground": environment.dt},
-        "mass": {"dm_control": masses(original.physics.model.ptr), "playground": masses(environment.mj_model)},
+        "mass": {
+            "dm_control": masses(original.physics.model.ptr),
+            "playground": masses(environment.mj_model),
+        },
         "same state": {
             "observation": by_group(name, same.observation - stacked(found, "observation")),
             "reward": largest(same.reward - reward),
@@ -303,15 +354,26 @@ def masses(model: Any) -> dict[str, float]:
 
 def _apart(stepped: Stepped, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, float]:
     median = np.median(np.abs(stepped.qvel - qvel).max(axis=1))
-    return {"qpos": largest(stepped.qpos - qpos), "qvel": largest(stepped.qvel - qvel), "qvel, median over states": float(median)}
+    return {
+        "qpos": largest(stepped.qpos - qpos),
+        "qvel": largest(stepped.qvel - qvel),
+        "qvel, median over states": float(median),
+    }
 
 
 def _range(values: np.ndarray) -> list[float]:
     return [float(values.min()), float(values.max())]
 
 
-def returns_of(name: str, label: str, controller: AbstractController, sensors: SensorConfig, env: AbstractEnv, seed: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"task": name, "policy": label, "blackout": sensors.dropout, "episodes": env.batch_size}
+def returns_of(
+    name: str, label: str, controller: AbstractController, sensors: SensorConfig, env: AbstractEnv, seed: int
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "task": name,
+        "policy": label,
+        "blackout": sensors.dropout,
+        "episodes": env.batch_size,
+    }
     pool = TASKS[name].build(env.batch_size, [seed + SEED_OFFSET])
     for engine, task, one in (("envpool", name, pool), ("playground", FAMILY + name, env)):
         result = played(SensorEnv(one, sensors, TASKS[task].observation), controller, seed)
@@ -345,12 +407,31 @@ def markdown(report: dict[str, Any]) -> str:
         groups = ", ".join(f"{group} {value:.0e}" for group, value in same["observation"].items())
         mjx = _number(report["mjx"][name]["MJX − model"]) if name in report["mjx"] else "not measured"
         late = f"{max(step['shown late'].values()):.2g}", f"{step['rewarded late']:.2g}"
-        rows.append((name, groups, f"{same['reward']:.0e}", f"{step['change of qvel']:.3g}", _number(step["model − dm_control"]), mjx, *late))
+        rows.append(
+            (
+                name,
+                groups,
+                f"{same['reward']:.0e}",
+                f"{step['change of qvel']:.3g}",
+                _number(step["model − dm_control"]),
+                mjx,
+                *late,
+            )
+        )
     returns = (
-        (row["task"], row["policy"], f"{row['blackout']:.0%}", str(row["episodes"]), _mean(row["envpool"]), _mean(row["playground"]))
+        (
+            row["task"],
+            row["policy"],
+            f"{row['blackout']:.0%}",
+            str(row["episodes"]),
+            _mean(row["envpool"]),
+            _mean(row["playground"]),
+        )
         for row in report["returns"]
     )
-    speeds = ((name, f"{row['envpool']:,.0f}", f"{row['playground']:,.0f}") for name, row in report["speed"].items())
+    speeds = (
+        (name, f"{row['envpool']:,.0f}", f"{row['playground']:,.0f}") for name, row in report["speed"].items()
+    )
     parts = (
         table(titles, rows),
         table(("task", "policy", "blackout", "episodes", "EnvPool", "Playground"), returns),
@@ -368,24 +449,55 @@ def _mean(row: dict[str, float]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", nargs="*", default=list(PAPER_TASKS))
     parser.add_argument(
-        "--mjx", nargs="*", default=list(PAPER_TASKS), metavar="TASK", help="tasks that are also compiled, for a step and for returns"
+        "--mjx",
+        nargs="*",
+        default=list(PAPER_TASKS),
+        metavar="TASK",
+        help="tasks that are also compiled, for a step and for returns",
     )
-    parser.add_argument("--batch", type=int, default=16, help="states that are compared, and episodes of each policy")
+    parser.add_argument(
+        "--batch", type=int, default=16, help="states that are compared, and episodes of each policy"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--run", nargs="*", default=[], metavar="TASK=DIR", help="trained runs, played on both as they were trained")
-    parser.add_argument("--speed", nargs="*", default=[], metavar="TASK", help="tasks whose steps per second are measured, 32 environments")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="without suffix; .md and .json are written")
+    parser.add_argument(
+        "--run",
+        nargs="*",
+        default=[],
+        metavar="TASK=DIR",
+        help="trained runs, played on both as they were trained",
+    )
+    parser.add_argument(
+        "--speed",
+        nargs="*",
+        default=[],
+        metavar="TASK",
+        help="tasks whose steps per second are measured, 32 environments",
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, required=True, help="without suffix; .md and .json are written"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse()
     keep_compiled_programs()
-    report: dict[str, Any] = {"states": arguments.batch, "seed": arguments.seed, "tasks": {}, "mjx": {}, "returns": [], "speed": {}}
-    runs = [(task, pathlib.Path(folder)) for task, _, folder in (item.partition("=") for item in arguments.run)]
+    report: dict[str, Any] = {
+        "states": arguments.batch,
+        "seed": arguments.seed,
+        "tasks": {},
+        "mjx": {},
+        "returns": [],
+        "speed": {},
+    }
+    runs = [
+        (task, pathlib.Path(folder)) for task, _, folder in (item.partition("=") for item in arguments.run)
+    ]
 
     def save() -> None:
         # After every task: compiling takes minutes on a small machine.
@@ -395,23 +507,32 @@ def main() -> None:
 
     found = {name: moments(name, arguments.batch, arguments.seed) for name in arguments.tasks}
     for name in arguments.tasks:
-        report["tasks"][name] = compare_models(name, load_simulator(name).environment, found[name], arguments.seed)
+        report["tasks"][name] = compare_models(
+            name, load_simulator(name).environment, found[name], arguments.seed
+        )
     save()
     for name in arguments.mjx:
         print(name, flush=True)
         env = TASKS[FAMILY + name].build(arguments.batch, [arguments.seed + SEED_OFFSET])
         report["mjx"][name] = compare_mjx(name, env, load_simulator(name), found[name])
         network = random_network(name, arguments.seed)
-        report["returns"].append(returns_of(name, "random network", network, SensorConfig(0.0), env, arguments.seed))
+        report["returns"].append(
+            returns_of(name, "random network", network, SensorConfig(0.0), env, arguments.seed)
+        )
         save()
         for _, folder in (run for run in runs if run[0] == name):
             run = open_run(folder)
             checkpoint, controller = load_controller(run, None, print)
             label = f"{folder.parent.name}, {checkpoint.env_steps:,} steps in EnvPool"
-            report["returns"].append(returns_of(name, label, controller, run.config.sensors, env, arguments.seed))
+            report["returns"].append(
+                returns_of(name, label, controller, run.config.sensors, env, arguments.seed)
+            )
         save()
     for name in arguments.speed:
-        report["speed"][name] = {engine: steps_per_second(task, 32, 300) for engine, task in (("envpool", name), ("playground", FAMILY + name))}
+        report["speed"][name] = {
+            engine: steps_per_second(task, 32, 300)
+            for engine, task in (("envpool", name), ("playground", FAMILY + name))
+        }
         save()
     print(markdown(report))
 

@@ -14,15 +14,24 @@ RESULTS = pathlib.Path(__file__).parents[1] / "docs" / "results"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sweep", type=pathlib.Path)
-    parser.add_argument("--figures", nargs="*", default=None, help="names of figures to copy; all but those of the page's details if not given")
+    parser.add_argument(
+        "--figures",
+        nargs="*",
+        default=None,
+        help="names of figures to copy; all but those of the page's details if not given",
+    )
     arguments = parser.parse_args()
     report = arguments.sweep / "report"
     summary = json.loads((report / "summary.json").read_text())
     name = summary["name"]
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(summary, indent=None, separators=(",", ":"), ensure_ascii=False) + "\n")
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps(summary, indent=None, separators=(",", ":"), ensure_ascii=False) + "\n"
+    )
     for figure in sorted(report.glob("*.png")):
         if arguments.figures is None or figure.stem in arguments.figures:
             shutil.copy(figure, RESULTS / f"{name}_{figure.stem}.png")
@@ -33,7 +42,11 @@ def table(summary: dict) -> str:
     """One line for each task and variant: final scores of every seed, and means at each blackout probability."""
     runs = [run for run in summary["runs"] if run["finished"]]
     dropouts = sorted({evaluation["dropout"] for run in runs for evaluation in run["evaluations"]})
-    lines = ["| task | variant | seeds | " + " | ".join(f"{p:.4g}" for p in dropouts) + " | co-state loss | hours |"]
+    lines = [
+        "| task | variant | seeds | "
+        + " | ".join(f"{p:.4g}" for p in dropouts)
+        + " | co-state loss | hours |"
+    ]
     lines.append("|" + "---|" * (len(dropouts) + 5))
     for cell in summary["cells"]:
         own = [run for run in runs if (run["task"], run["variant"]) == (cell["task"], cell["variant"])]

@@ -50,9 +50,23 @@ class Curve:
         return (float(self.minutes[there[0]]), int(self.steps[there[0]])) if there.size else None
 
 
-def train(task: str, name: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None) -> None:
+def train(
+    task: str, name: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None
+) -> None:
     """One run, until its steps or its minutes are over."""
-    command = [sys.executable, "-m", "costate.cli", "train", task, "--preset", name, "--seed", str(seed), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "train",
+        task,
+        "--preset",
+        name,
+        "--seed",
+        str(seed),
+        "--out",
+        str(out),
+    ]
     command += ["--steps", str(steps)] if steps is not None else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -61,7 +75,9 @@ def train(task: str, name: str, seed: int, out: pathlib.Path, steps: int | None,
         process.send_signal(signal.SIGINT)
         process.wait()
     if process.returncode not in (0, INTERRUPTED):
-        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}; what it said is above. Remove {out} and try again.")
+        raise SystemExit(
+            f"{' '.join(command)} ended with exit code {process.returncode}; what it said is above. Remove {out} and try again."
+        )
 
 
 def read_curve(path: pathlib.Path) -> Curve:
@@ -108,7 +124,9 @@ def panels_for(count: int) -> tuple[Any, list[Any]]:
     """A figure with so many panels, up to four in a row."""
     columns = min(4, count)
     rows = -(-count // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.5 * rows), layout="constrained", squeeze=False)
+    figure, panels = plt.subplots(
+        rows, columns, figsize=(3.2 * columns, 2.5 * rows), layout="constrained", squeeze=False
+    )
     for panel in panels.flat[count:]:
         panel.set_axis_off()
     for panel in panels.flat[:count]:
@@ -125,7 +143,10 @@ def draw(curves: dict[str, dict[str, list[Curve]]], axis: str, path: pathlib.Pat
                 over = curve.minutes if axis == "minutes" else curve.steps / 1e6
                 panel.plot(over, curve.returns, color=colour, linewidth=1.4, label=None if number else name)
         panel.axhline(mark_of(of_task), color="#999999", linewidth=0.8, linestyle=":")
-        panel.set(title=task, xlabel="minutes on this machine" if axis == "minutes" else "environment steps (millions)")
+        panel.set(
+            title=task,
+            xlabel="minutes on this machine" if axis == "minutes" else "environment steps (millions)",
+        )
         from_zero(panel)
         if axis == "steps":
             panel.set_xscale("log")
@@ -136,36 +157,60 @@ def draw(curves: dict[str, dict[str, list[Curve]]], axis: str, path: pathlib.Pat
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     names = list(next(iter(found.values()))["presets"])
-    head = ["task", "start", "mark", *(f"{name}: minutes (steps) to it" for name in names), *(f"{name}: end" for name in names)]
+    head = [
+        "task",
+        "start",
+        "mark",
+        *(f"{name}: minutes (steps) to it" for name in names),
+        *(f"{name}: end" for name in names),
+    ]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for task, result in found.items():
         of_presets = result["presets"].values()
         reached = ["; ".join(_reached(run) for run in runs) for runs in of_presets]
-        ends = ["; ".join(f"{run['last_return']:.0f} after {run['minutes']:.1f} min" for run in runs) for runs in of_presets]
-        lines.append(f"| {task} | {result['start']:.0f} | {result['mark']:.0f} | {' | '.join(reached + ends)} |")
+        ends = [
+            "; ".join(f"{run['last_return']:.0f} after {run['minutes']:.1f} min" for run in runs)
+            for runs in of_presets
+        ]
+        lines.append(
+            f"| {task} | {result['start']:.0f} | {result['mark']:.0f} | {' | '.join(reached + ends)} |"
+        )
     return "\n".join(lines)
 
 
 def _reached(run: dict[str, Any]) -> str:
-    return "not reached" if run["minutes_to_mark"] is None else f"{run['minutes_to_mark']:.2f} ({run['steps_to_mark'] / 1e6:.2f} M)"
+    return (
+        "not reached"
+        if run["minutes_to_mark"] is None
+        else f"{run['minutes_to_mark']:.2f} ({run['steps_to_mark'] / 1e6:.2f} M)"
+    )
 
 
 def _check_same(path: pathlib.Path, name: str, task: str) -> None:
     """A run that was there already may be one of what the preset was before."""
     changed = differences(open_run(path).config, preset(name, task))
     if changed:
-        raise SystemExit(f"{path} is not a run of {name} as it is now: {', '.join(changed)}. Remove it, or give another folder with --runs.")
+        raise SystemExit(
+            f"{path} is not a run of {name} as it is now: {', '.join(changed)}. Remove it, or give another folder with --runs."
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
     parser.add_argument("--steps", type=int, default=3_008_000, help="of the first preset")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the others")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each preset, with seeds 0, 1, …")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/race"), help="of the pictures and numbers, without endings")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("docs/results/race"),
+        help="of the pictures and numbers, without endings",
+    )
     arguments = parser.parse_args()
     if len(arguments.presets) > len(COLOURS):
         parser.error(f"{len(arguments.presets)} presets were given, but there are colours for {len(COLOURS)}")
@@ -182,15 +227,26 @@ def main() -> int:
             out = arguments.runs / task / name / f"seed-{seed}"
             first = name == arguments.presets[0]
             if not out.exists():
-                train(task, name, seed, out, arguments.steps if first else None, None if first else arguments.minutes)
+                train(
+                    task,
+                    name,
+                    seed,
+                    out,
+                    arguments.steps if first else None,
+                    None if first else arguments.minutes,
+                )
             if first and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
-                raise SystemExit(f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it.")
+                raise SystemExit(
+                    f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it."
+                )
             _check_same(out, name, task)
             curves[task][name].append(read_curve(out))
         print(table({task: compare(curves[task])}), flush=True)
     found = {task: compare(of_task) for task, of_task in curves.items()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.with_suffix(".json").write_text(json.dumps({"seeds": arguments.seeds, "tasks": found}, indent=1) + "\n")
+    arguments.out.with_suffix(".json").write_text(
+        json.dumps({"seeds": arguments.seeds, "tasks": found}, indent=1) + "\n"
+    )
     for axis in ("minutes", "steps"):
         draw(curves, axis, arguments.out.with_name(f"{arguments.out.name}_{axis}.png"))
     print(table(found))

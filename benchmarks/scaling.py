@@ -56,14 +56,18 @@ def main(
         return
     results = {name: [in_process(task, name, value) for value in values] for name, values in SWEEPS.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps({"task": task, "preset": "nc-gru", "results": results}, indent=1) + "\n")
+    out.with_suffix(".json").write_text(
+        json.dumps({"task": task, "preset": "nc-gru", "results": results}, indent=1) + "\n"
+    )
     draw(task, results, out.with_suffix(".png"))
 
 
 def in_process(task: str, name: str, value: int) -> dict[str, Any]:
     settings = USUAL | {name: value}
     # More devices than cores only show that the program can be split so far.
-    environment = os.environ | ({"JAX_NUM_CPU_DEVICES": str(max(value, os.cpu_count() or 1))} if name == "devices" else {})
+    environment = os.environ | (
+        {"JAX_NUM_CPU_DEVICES": str(max(value, os.cpu_count() or 1))} if name == "devices" else {}
+    )
     command = [sys.executable, __file__, task, "--point", json.dumps(settings)]
     output = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
@@ -76,7 +80,9 @@ def configured(task: str, settings: dict[str, Any]) -> RunConfig:
     return dataclasses.replace(
         config,
         policy=dataclasses.replace(config.policy, hidden_size=settings["hidden size"]),
-        rollout=dataclasses.replace(config.rollout, environments=settings["environments"], rollout_length=settings["sequence length"]),
+        rollout=dataclasses.replace(
+            config.rollout, environments=settings["environments"], rollout_length=settings["sequence length"]
+        ),
     )
 
 
@@ -92,7 +98,9 @@ def measure(task: str, settings: dict[str, Any]) -> dict[str, float]:
         collects: list[float] = []
         updates: list[float] = []
         began = time.perf_counter()
-        while len(collects) < MOST_REPEATS and (len(collects) < 2 or time.perf_counter() - began < MOST_SECONDS):
+        while len(collects) < MOST_REPEATS and (
+            len(collects) < 2 or time.perf_counter() - began < MOST_SECONDS
+        ):
             started = time.perf_counter()
             _, experience = programs.collect(states, start_episodes(config, env, states))
             collected = time.perf_counter()
@@ -116,7 +124,11 @@ def draw(task: str, results: dict[str, list[dict[str, Any]]], path: pathlib.Path
     for column, (name, points) in enumerate(results.items()):
         values = [point["value"] for point in points]
         top, bottom = axes[0][column], axes[1][column]
-        for key, label, colour in (("end_to_end", "end to end", "#222222"), ("collect", "collect", "#4477aa"), ("learner", "learner", "#228833")):
+        for key, label, colour in (
+            ("end_to_end", "end to end", "#222222"),
+            ("collect", "collect", "#4477aa"),
+            ("learner", "learner", "#228833"),
+        ):
             top.plot(values, [point[key] / 1e3 for point in points], marker="o", color=colour, label=label)
         bottom.plot(values, [point["memory_gb"] for point in points], marker="o", color="#aa3377")
         for panel in (top, bottom):
@@ -131,7 +143,9 @@ def draw(task: str, results: dict[str, list[dict[str, Any]]], path: pathlib.Path
     axes[0][0].set_ylabel("thousand env-steps/s")
     axes[1][0].set_ylabel("peak memory (GB)")
     axes[0][0].legend(frameon=False)
-    figure.suptitle(f"NC-GRU on {task}: one setting at a time, the others as in the paper (128 units, 32 × 1000 steps, one seed)")
+    figure.suptitle(
+        f"NC-GRU on {task}: one setting at a time, the others as in the paper (128 units, 32 × 1000 steps, one seed)"
+    )
     figure.savefig(path, dpi=110)
 
 

@@ -43,12 +43,20 @@ def main(
         out: Path of the picture and of the summary, without their endings.
     """
     config = dataclasses.replace(preset(preset_name, task), steps=steps)
-    done = obtain([dataclasses.replace(config, seed=seed) for seed in range(seeds)], runs / task / preset_name)
+    done = obtain(
+        [dataclasses.replace(config, seed=seed) for seed in range(seeds)], runs / task / preset_name
+    )
     curves = np.array([[row["training/episode_reward"] for row in run.read_metrics()] for run in done])
     costate = np.array([[row["losses/costate"] for row in run.read_metrics()] for run in done])
     axis = np.array([row["env_steps"] for row in done[0].read_metrics()])
     out.parent.mkdir(parents=True, exist_ok=True)
-    draw(f"{preset_name.upper()} on {task}, half of the observations dark", axis, curves, costate, out.with_suffix(".png"))
+    draw(
+        f"{preset_name.upper()} on {task}, half of the observations dark",
+        axis,
+        curves,
+        costate,
+        out.with_suffix(".png"),
+    )
     # The mean of the last tenth smooths the noise of single iterations without hiding a late fall.
     tail = max(1, len(axis) // 10)
     final, best = curves[:, -tail:].mean(1), curves.max(1)
@@ -82,14 +90,27 @@ def obtain_one(config: RunConfig, path: pathlib.Path) -> Run:
     run = open_run(path)
     if run.config != config:
         raise SystemExit(f"{path} holds another run; choose another folder with --runs")
-    return run if len(run.read_metrics()) == config.iterations else resume(path, reporter=reporter_for_stdout()).run
+    return (
+        run
+        if len(run.read_metrics()) == config.iterations
+        else resume(path, reporter=reporter_for_stdout()).run
+    )
 
 
 def draw(title: str, steps: np.ndarray, curves: np.ndarray, costate: np.ndarray, path: pathlib.Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.4), layout="constrained")
-    for panel, values, colour, label in ((axes[0], curves, "#4477aa", "episode return"), (axes[1], costate, "#228833", "1 − cos(h, λ̂)")):
+    for panel, values, colour, label in (
+        (axes[0], curves, "#4477aa", "episode return"),
+        (axes[1], costate, "#228833", "1 − cos(h, λ̂)"),
+    ):
         panel.plot(steps / 1e6, values.T, color=colour, alpha=0.3, linewidth=1.0)
-        panel.plot(steps / 1e6, np.median(values, axis=0), color=colour, linewidth=2.0, label=f"median of {len(values)} seeds")
+        panel.plot(
+            steps / 1e6,
+            np.median(values, axis=0),
+            color=colour,
+            linewidth=2.0,
+            label=f"median of {len(values)} seeds",
+        )
         panel.set(xlabel="environment steps (millions)", ylabel=label)
         panel.set_ylim(bottom=0.0)
         panel.grid(alpha=0.25)

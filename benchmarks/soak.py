@@ -49,7 +49,11 @@ class Sample:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child)
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
 
 
 def sample(pid: int, process: str, minutes: float, env_steps: int) -> Sample:
@@ -58,7 +62,15 @@ def sample(pid: int, process: str, minutes: float, env_steps: int) -> Sample:
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     resident = int((folder / "statm").read_text().split()[1]) * PAGE / 2**20
     processor = (int(fields[11]) + int(fields[12])) / TICKS
-    return Sample(minutes, process, resident, len(os.listdir(folder / "fd")), len(os.listdir(folder / "task")), processor, env_steps)
+    return Sample(
+        minutes,
+        process,
+        resident,
+        len(os.listdir(folder / "fd")),
+        len(os.listdir(folder / "task")),
+        processor,
+        env_steps,
+    )
 
 
 def visit(address: str, over: threading.Event, visits: list[int]) -> None:
@@ -72,7 +84,18 @@ def visit(address: str, over: threading.Event, visits: list[int]) -> None:
 
 
 def evaluate(run: pathlib.Path, dropout: float) -> float:
-    command = [sys.executable, "-m", "costate.cli", "evaluate", str(run), "--dropout", str(dropout), "--episodes", "8", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "evaluate",
+        str(run),
+        "--dropout",
+        str(dropout),
+        "--episodes",
+        "8",
+        "--json",
+    ]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(answer.stdout)["summary"]["mean"])
 
@@ -81,7 +104,11 @@ def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
     """Of the log, but for a line that is being written; none before the first iteration."""
     if not (run / "metrics.jsonl").exists():
         return []
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        json.loads(line)
+        for line in (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
 
 
 def slope(minutes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
@@ -103,8 +130,16 @@ def summarise(samples: Sequence[Sample], rows: Sequence[dict[str, float]]) -> di
             "megabytes_last": settled[-1].megabytes,
             "megabytes_per_hour": growth,
             "megabytes_per_hour_uncertainty": uncertainty,
-            "files": [min(each.files for each in settled), max(each.files for each in settled), settled[-1].files],
-            "threads": [min(each.threads for each in settled), max(each.threads for each in settled), settled[-1].threads],
+            "files": [
+                min(each.files for each in settled),
+                max(each.files for each in settled),
+                settled[-1].files,
+            ],
+            "threads": [
+                min(each.threads for each in settled),
+                max(each.threads for each in settled),
+                settled[-1].threads,
+            ],
         }
     speeds = np.array([row["training/sps"] for row in rows[1:]])
     training = [each for each in samples if each.process == "training"]
@@ -118,7 +153,9 @@ def summarise(samples: Sequence[Sample], rows: Sequence[dict[str, float]]) -> di
         "env_steps": rows[-1]["env_steps"],
         "processes": processes,
         "steps_per_second_by_third": [float(np.median(part)) for part in np.array_split(speeds, 3)],
-        "steps_per_processor_second_by_third": [float((worked[i[-1]] - worked[i[0]]) / (busy[i[-1]] - busy[i[0]])) for i in thirds],
+        "steps_per_processor_second_by_third": [
+            float((worked[i[-1]] - worked[i[0]]) / (busy[i[-1]] - busy[i[0]])) for i in thirds
+        ],
     }
 
 
@@ -138,7 +175,9 @@ def draw(samples: Sequence[Sample], rows: Sequence[dict[str, float]], path: path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("task", nargs="?", default="WalkerStand")
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--minutes-between-evaluations", type=float, default=10.0)
@@ -146,8 +185,21 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True)
     run = options.out / "run"
-    command = [sys.executable, "-m", "costate.cli", "train", options.task, "--live", "--port", str(free_port()), "--out", str(run)]
-    training = subprocess.Popen([*command, "--steps", "10_000_000_000", "--checkpoint-every", "10"], stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "train",
+        options.task,
+        "--live",
+        "--port",
+        str(free_port()),
+        "--out",
+        str(run),
+    ]
+    training = subprocess.Popen(
+        [*command, "--steps", "10_000_000_000", "--checkpoint-every", "10"], stdout=subprocess.PIPE, text=True
+    )
     assert training.stdout is not None
     over, visits, samples, evaluations = threading.Event(), list[int](), list[Sample](), list[float]()
     visitor: threading.Thread | None = None
@@ -164,7 +216,10 @@ def main() -> None:
                 if training.poll() is not None:
                     raise SystemExit(f"training ended by itself after {minutes:.1f} minutes")
                 steps = int(read_rows(run)[-1]["env_steps"])
-                for pid, name in [(training.pid, "training"), *((child, "view") for child in children(training.pid))]:
+                for pid, name in [
+                    (training.pid, "training"),
+                    *((child, "view") for child in children(training.pid)),
+                ]:
                     samples.append(sample(pid, name, minutes, steps))
                     print(json.dumps(dataclasses.asdict(samples[-1])), file=log, flush=True)
                 if minutes >= (len(evaluations) + 1) * options.minutes_between_evaluations:
@@ -178,7 +233,12 @@ def main() -> None:
             visitor.join()
     rows = read_rows(run)
     saved = max(int(folder.name.removeprefix("step_")) for folder in (run / "checkpoints").glob("step_*"))
-    summary = summarise(samples, rows) | {"evaluations": evaluations, "messages_by_visit": visits, "exit": code, "saved_steps": saved}
+    summary = summarise(samples, rows) | {
+        "evaluations": evaluations,
+        "messages_by_visit": visits,
+        "exit": code,
+        "saved_steps": saved,
+    }
     (options.out / "soak.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(samples, rows, options.out / "soak.png")
     print(json.dumps(summary, indent=1))

@@ -35,10 +35,23 @@ def best_of_each(*ways, rounds=12):
 def minibatch(config) -> Batch:
     shape, task = (STEPS, STREAMS), config.task_record
     keys = jax.random.split(jax.random.key(0), 3)
-    observation, action = jax.random.normal(keys[0], (*shape, task.observation_size)), jax.random.normal(keys[1], (*shape, task.action_size))
+    observation, action = (
+        jax.random.normal(keys[0], (*shape, task.observation_size)),
+        jax.random.normal(keys[1], (*shape, task.action_size)),
+    )
     scalar = jax.random.normal(keys[2], shape)
     weight = jnp.full(shape, 1.0 / (STEPS * STREAMS))
-    rows = Rows(observation, jnp.zeros(shape, bool).at[0].set(True), weight, action, scalar, scalar, scalar, scalar, jnp.zeros(shape))
+    rows = Rows(
+        observation,
+        jnp.zeros(shape, bool).at[0].set(True),
+        weight,
+        action,
+        scalar,
+        scalar,
+        scalar,
+        scalar,
+        jnp.zeros(shape),
+    )
     return Batch(rows, jnp.zeros((STREAMS, WIDTH)))
 
 
@@ -53,11 +66,19 @@ def gradient_of(name: str):
 def test_the_fast_core_against_the_plain_scan(benchmark, name, most):
     """Gradient of a whole sequence: hand-written reverse pass over automatic differentiation of the scan."""
     core = fresh_state(preset(name, "WalkerStand")).policy.core
-    features, hidden = jax.random.normal(jax.random.key(1), (STEPS, STREAMS, WIDTH)), jnp.zeros((STREAMS, WIDTH))
+    features, hidden = (
+        jax.random.normal(jax.random.key(1), (STEPS, STREAMS, WIDTH)),
+        jnp.zeros((STREAMS, WIDTH)),
+    )
     is_first = jnp.zeros((STEPS, STREAMS), bool)
     ways = []
     for way in (unroll, scan_unroll):
-        program = jax.jit(jax.grad(lambda core, features, way=way: jnp.square(way(core, features, hidden, is_first)).sum(), argnums=(0, 1)))
+        program = jax.jit(
+            jax.grad(
+                lambda core, features, way=way: jnp.square(way(core, features, hidden, is_first)).sum(),
+                argnums=(0, 1),
+            )
+        )
         ways.append(lambda program=program: program(core, features))
     fast, plain = best_of_each(*ways)
     benchmark.extra_info["ratio"] = fast / plain

@@ -29,8 +29,14 @@ def summary(run: Run, minutes: list[float], reach: float) -> dict[str, Any]:
     return {
         "task": run.config.task,
         "seed": run.config.seed,
-        "return_after_minutes": {f"{limit:g}": next((value for minute, _, value in reversed(known) if minute <= limit), None) for limit in minutes},
-        "steps_after_minutes": {f"{limit:g}": next((steps for minute, steps, _ in reversed(known) if minute <= limit), None) for limit in minutes},
+        "return_after_minutes": {
+            f"{limit:g}": next((value for minute, _, value in reversed(known) if minute <= limit), None)
+            for limit in minutes
+        },
+        "steps_after_minutes": {
+            f"{limit:g}": next((steps for minute, steps, _ in reversed(known) if minute <= limit), None)
+            for limit in minutes
+        },
         "trained_minutes": known[-1][0] if known else 0.0,
         "reached": reach,
         "reached_after_minutes": reached[0] if reached else None,

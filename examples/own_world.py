@@ -33,10 +33,16 @@ class DoubleIntegrator(AbstractWorld):
     def observe(self, state: Point, key: Key[Array, ""]) -> Float[Array, " O"]:
         return state.position[None]
 
-    def advance(self, state: Point, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
+    def advance(
+        self, state: Point, action: Float[Array, " A"], key: Key[Array, ""]
+    ) -> tuple[Point, Float[Array, ""], Bool[Array, ""]]:
         velocity = state.velocity + 0.1 * action[0]
         position = state.position + 0.1 * velocity
-        return Point(position, velocity), jnp.exp(-jnp.square(position) - 0.1 * jnp.square(velocity)), jnp.zeros((), bool)
+        return (
+            Point(position, velocity),
+            jnp.exp(-jnp.square(position) - 0.1 * jnp.square(velocity)),
+            jnp.zeros((), bool),
+        )
 
 
 def main(iterations: int = 150) -> list[float]:
@@ -44,7 +50,9 @@ def main(iterations: int = 150) -> list[float]:
     rollout = RolloutConfig(environments=16, rollout_length=100)
     ppo = PPOConfig(learning_rate=3e-3)
     env = SensorEnv(AnalyticEnv(DoubleIntegrator(), rollout.environments), SensorConfig(0.5))
-    policy = build_policy(PolicyConfig(hidden_size=32), jax.random.key(0), env.observation_size, env.action_size)
+    policy = build_policy(
+        PolicyConfig(hidden_size=32), jax.random.key(0), env.observation_size, env.action_size
+    )
     state = initial_state(ppo, policy, jax.random.key(1), env.observation_size)
     collect_program = jax.jit(functools.partial(collect, env, rollout, ppo.discount))
     update_program = jax.jit(functools.partial(update, ppo, rollout, iterations))
@@ -52,11 +60,15 @@ def main(iterations: int = 150) -> list[float]:
     for iteration in range(iterations):
         keys = iteration_keys(state.key)
         start = begin(env, state.policy, keys.reset)
-        _, trajectory, final_value = collect_program(state.policy, state.observation_stats, start, keys.rollout)
+        _, trajectory, final_value = collect_program(
+            state.policy, state.observation_stats, start, keys.rollout
+        )
         state, metrics = update_program(state, trajectory, final_value)
         returns.append(float(metrics["training/episode_reward"]))
         if iteration % 25 == 0 or iteration == iterations - 1:
-            print(f"iteration {iteration:4d}  return {returns[-1]:6.1f}  co-state loss {float(metrics['losses/costate']):.3f}")
+            print(
+                f"iteration {iteration:4d}  return {returns[-1]:6.1f}  co-state loss {float(metrics['losses/costate']):.3f}"
+            )
     return returns
 
 

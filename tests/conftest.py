@@ -49,7 +49,9 @@ UNWATCHED = {
     )
 }  # fmt: skip
 # The same examples everywhere and every time; those that are compiled for the first time may take as long as they like.
-hypothesis.settings.register_profile("costate", derandomize=True, deadline=None, database=None, max_examples=30)
+hypothesis.settings.register_profile(
+    "costate", derandomize=True, deadline=None, database=None, max_examples=30
+)
 hypothesis.settings.load_profile("costate")
 
 

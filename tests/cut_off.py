@@ -23,4 +23,7 @@ class Breaker(AbstractReporter):
 
 def numbers(run) -> list[dict[str, float]]:
     """All logged metrics but those that are times."""
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
+    return [
+        {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
+        for row in run.read_metrics()
+    ]

@@ -7,7 +7,9 @@ gears that were drawn for the episode. From there on, what is not observed is wh
 
 import os
 
-os.environ.setdefault("MUJOCO_GL", "disable")  # nothing is drawn; looking for a graphics card costs seconds and warnings
+os.environ.setdefault(
+    "MUJOCO_GL", "disable"
+)  # nothing is drawn; looking for a graphics card costs seconds and warnings
 
 import dataclasses
 import functools
@@ -101,17 +103,23 @@ def follow(task: SuiteTask, environment: Environment, episode: Episode) -> list[
     """dm_control's answer to every action of an episode, each from the state in which the episode was when the action was taken."""
     steps, poses = _replay(task, environment, episode, heading=0.0)
     if task.domain in HEADLESS:
-        misfits = np.array([distance(step.observation, seen) for step, seen in zip(steps, episode.seen[1:], strict=True)])
+        misfits = np.array(
+            [distance(step.observation, seen) for step, seen in zip(steps, episode.seen[1:], strict=True)]
+        )
         slips = [int(i) for i in np.flatnonzero(misfits > 5e-3)]
         if task.domain == "dog":
             # A dog feels its tilt, and its largest slip tells most. A quadruped's tilt is carried over, and is wrong after its first slip.
             slips.sort(key=lambda i: -misfits[i])
-        if heading := next(filter(None, (_heading(task, environment, episode, poses[i], i) for i in slips)), None):
+        if heading := next(
+            filter(None, (_heading(task, environment, episode, poses[i], i) for i in slips)), None
+        ):
             steps, _ = _replay(task, environment, episode, heading)
     return steps
 
 
-def _replay(task: SuiteTask, environment: Environment, episode: Episode, heading: float) -> tuple[list[dm_env.TimeStep], list[np.ndarray]]:
+def _replay(
+    task: SuiteTask, environment: Environment, episode: Episode, heading: float
+) -> tuple[list[dm_env.TimeStep], list[np.ndarray]]:
     """The answers, and the poses that dm_control itself had before each of them."""
     environment.reset()
     physics = environment.physics
@@ -135,7 +143,9 @@ def _answer(environment: Environment, at: State, action: np.ndarray) -> dm_env.T
     return environment.step(action)
 
 
-def _nearest(task: SuiteTask, environment: Environment, seen: Fields, action: np.ndarray, after: Fields) -> dm_env.TimeStep:
+def _nearest(
+    task: SuiteTask, environment: Environment, seen: Fields, action: np.ndarray, after: Fields
+) -> dm_env.TimeStep:
     """The best answer from one of the states that are rounded to the same observation.
 
     Where things just touch, the rounding of an observation to 32 bits decides whether they do, and with that how they move on.
@@ -143,12 +153,17 @@ def _nearest(task: SuiteTask, environment: Environment, seen: Fields, action: np
     rng = np.random.default_rng(0)
     answers = []
     for _ in range(30):
-        nudged = {name: value + rng.uniform(-0.5, 0.5, value.shape) * np.spacing(np.abs(value).astype(np.float32)) for name, value in seen.items()}
+        nudged = {
+            name: value + rng.uniform(-0.5, 0.5, value.shape) * np.spacing(np.abs(value).astype(np.float32))
+            for name, value in seen.items()
+        }
         answers.append(_answer(environment, state(task, nudged, environment.physics), action))
     return min(answers, key=lambda answer: distance(answer.observation, after))
 
 
-def _heading(task: SuiteTask, environment: Environment, episode: Episode, pose: np.ndarray, step: int) -> float | None:
+def _heading(
+    task: SuiteTask, environment: Environment, episode: Episode, pose: np.ndarray, step: int
+) -> float | None:
     """By how much to turn a body so that one step of it fits best, if that step tells.
 
     Friction is not the same in all directions, because MuJoCo makes it a pyramid. So a foot that slides tells the heading, up to quarter turns.
@@ -167,11 +182,17 @@ def _heading(task: SuiteTask, environment: Environment, episode: Episode, pose: 
         return None
     trials, width = np.linspace(0.0, quarter, 24, endpoint=False, retstep=True)
     near = min(trials, key=misfit)
-    return float(minimize_scalar(misfit, bounds=(near - width, near + width), method="bounded", options={"xatol": 1e-8}).x)
+    return float(
+        minimize_scalar(
+            misfit, bounds=(near - width, near + width), method="bounded", options={"xatol": 1e-8}
+        ).x
+    )
 
 
 def _turn(physics: Physics, heading: float) -> None:
-    physics.data.qpos[3:7] = _quaternion(Rotation.from_euler("z", heading) * _rotation(physics.data.qpos[3:7]))
+    physics.data.qpos[3:7] = _quaternion(
+        Rotation.from_euler("z", heading) * _rotation(physics.data.qpos[3:7])
+    )
     physics.forward()
 
 
@@ -221,7 +242,11 @@ def pendulum(seen: Fields) -> State:
 def finger(seen: Fields) -> State:
     proximal, distal, tip_x, tip_z = seen["position"]
     hinge = np.array([0.2, 0.4])
-    target = (("site_pos", ("target", ["x", "z"]), hinge + seen["target_position"]),) if "target_position" in seen else ()
+    target = (
+        (("site_pos", ("target", ["x", "z"]), hinge + seen["target_position"]),)
+        if "target_position" in seen
+        else ()
+    )
     return State(np.array([proximal, distal, np.arctan2(-tip_x, tip_z)]), seen["velocity"], model=target)
 
 
@@ -229,7 +254,11 @@ def reacher(seen: Fields) -> State:
     link = 0.12
     directions = np.cumsum(seen["position"])
     fingertip = link * np.array([np.cos(directions).sum(), np.sin(directions).sum()])
-    return State(seen["position"], seen["velocity"], model=(("geom_pos", ("target", ["x", "y"]), fingertip + seen["to_target"]),))
+    return State(
+        seen["position"],
+        seen["velocity"],
+        model=(("geom_pos", ("target", ["x", "y"]), fingertip + seen["to_target"]),),
+    )
 
 
 def walker(seen: Fields) -> State:
@@ -238,7 +267,9 @@ def walker(seen: Fields) -> State:
     # The joints of the legs turn against the axis of the torso, and their limits keep them within a half turn.
     bends = -np.diff(np.reshape(legs, (2, 3)), prepend=torso).ravel()
     height_of_zero = 1.3
-    return State(np.concatenate([[seen["height"][0] - height_of_zero, 0.0, torso], _wrapped(bends)]), seen["velocity"])
+    return State(
+        np.concatenate([[seen["height"][0] - height_of_zero, 0.0, torso], _wrapped(bends)]), seen["velocity"]
+    )
 
 
 def swimmer(seen: Fields) -> State:
@@ -266,7 +297,11 @@ def arm(seen: Fields, things: np.ndarray, velocities: np.ndarray, model: tuple[E
     angles[0] += 2 * np.pi * np.round((-2 * np.arctan2(y, w) - angles[:4].sum()) / (2 * np.pi))
     x, z, w, y = things.T
     poses = np.stack([x, z, 2 * np.arctan2(y, w)], axis=1)
-    return State(np.concatenate([angles, poses.ravel()]), np.concatenate([seen["arm_vel"][_ARM], velocities.ravel()]), model=model)
+    return State(
+        np.concatenate([angles, poses.ravel()]),
+        np.concatenate([seen["arm_vel"][_ARM], velocities.ravel()]),
+        model=model,
+    )
 
 
 def manipulator(seen: Fields, physics: Physics) -> State:
@@ -274,14 +309,22 @@ def manipulator(seen: Fields, physics: Physics) -> State:
     bodies = [physics.model.id2name(i, "body") for i in range(physics.model.nbody)]
     places = [body for body in bodies if body in ("target_ball", "target_peg", "cup", "slot")]
     target = seen["target_pos"]
-    edits = [(("body_pos", (body, ["x", "z"]), target[:2]), ("body_quat", (body, ["qw", "qy"]), target[2:])) for body in places]
+    edits = [
+        (("body_pos", (body, ["x", "z"]), target[:2]), ("body_quat", (body, ["qw", "qy"]), target[2:]))
+        for body in places
+    ]
     return arm(seen, seen["object_pos"][None], seen["object_vel"], sum(edits, ()))
 
 
 def stacker(seen: Fields) -> State:
     # Velocities of a box are observed as x, y, z and simulated as x, z, y.
     velocities = seen["box_vel"].reshape(-1, 3)[:, [0, 2, 1]]
-    return arm(seen, seen["box_pos"].reshape(-1, 4), velocities, (("body_pos", ("target", ["x", "z"]), seen["target_pos"]),))
+    return arm(
+        seen,
+        seen["box_pos"].reshape(-1, 4),
+        velocities,
+        (("body_pos", ("target", ["x", "z"]), seen["target_pos"]),),
+    )
 
 
 # --- One observation and the bodies' kinematics, or what the step before left ---
@@ -312,7 +355,9 @@ def dog(seen: Fields, physics: Physics) -> State:
         origin = physics.named.data.site_xpos["head"] + head.apply(seen["target_position"])
         data.qpos[:2] -= origin[:2]
         ball, speed = seen["ball_state"].reshape(2, 3)
-        data.qpos[80:83] = physics.named.data.site_xpos["head"] - np.append(origin[:2], 0.0) + head.apply(ball)
+        data.qpos[80:83] = (
+            physics.named.data.site_xpos["head"] - np.append(origin[:2], 0.0) + head.apply(ball)
+        )
         data.qvel[79:82] = head.apply(velocity + speed)
     return State(data.qpos.copy(), data.qvel.copy(), data.act.copy())
 
@@ -370,7 +415,9 @@ WITH_KINEMATICS: dict[str, Callable[[Fields, Physics], State]] = {
 def fish_opening(environment: Environment, episode: Episode) -> None:
     """Without weight and in endless water a fish swims the same way whichever way it is turned, only in another direction."""
     physics = environment.physics
-    start = State(np.concatenate([np.zeros(3), [1.0, 0.0, 0.0, 0.0], episode.seen[0]["joint_angles"]]), np.zeros(13))
+    start = State(
+        np.concatenate([np.zeros(3), [1.0, 0.0, 0.0, 0.0], episode.seen[0]["joint_angles"]]), np.zeros(13)
+    )
     ours = np.array([seen["velocity"][:3] for seen in _attempt(environment, start, episode, steps=5)])
     theirs = np.array([seen["velocity"][:3] for seen in episode.seen[1:6]])
     turn, _ = Rotation.align_vectors(theirs, ours)
@@ -378,7 +425,9 @@ def fish_opening(environment: Environment, episode: Episode) -> None:
     _rest(physics, start)
     if "target" in episode.seen[0]:
         mouth = physics.named.data.geom_xmat["mouth"].reshape(3, 3)
-        physics.named.model.geom_pos["target"] = physics.named.data.geom_xpos["mouth"] + mouth @ episode.seen[0]["target"]
+        physics.named.model.geom_pos["target"] = (
+            physics.named.data.geom_xpos["mouth"] + mouth @ episode.seen[0]["target"]
+        )
 
 
 def humanoid_opening(upper_body: str, environment: Environment, episode: Episode) -> None:
@@ -387,7 +436,9 @@ def humanoid_opening(upper_body: str, environment: Environment, episode: Episode
         return
     physics = environment.physics
     seen = episode.seen[0]
-    start = State(np.concatenate([np.zeros(3), [1.0, 0.0, 0.0, 0.0], seen["joint_angles"]]), np.zeros(physics.model.nv))
+    start = State(
+        np.concatenate([np.zeros(3), [1.0, 0.0, 0.0, 0.0], seen["joint_angles"]]), np.zeros(physics.model.nv)
+    )
     _rest(physics, start)
     upper = Rotation.from_matrix(physics.named.data.xmat[upper_body].reshape(3, 3))
     root = _upright(Rotation.identity(), upper.apply(seen["torso_vertical"]))
@@ -418,7 +469,10 @@ def quadruped_opening(environment: Environment, episode: Episode) -> None:
     [ours] = _attempt(environment, start, episode, steps=1)
     turned = _rotation(physics.data.qpos[3:7])
     gained = physics.model.opt.gravity[2] * environment.control_timestep()
-    up = np.array([0.0, 0.0, 1.0]) + turned.apply(episode.seen[1]["torso_velocity"] - ours["torso_velocity"]) / gained
+    up = (
+        np.array([0.0, 0.0, 1.0])
+        + turned.apply(episode.seen[1]["torso_velocity"] - ours["torso_velocity"]) / gained
+    )
     if abs(np.linalg.norm(up) - 1.0) > 1e-5:
         raise UndeterminedError("it touched the floor already in the first step")
     start.qpos[3:7] = _quaternion(_upright(Rotation.identity(), up))
@@ -461,7 +515,11 @@ HEADLESS = ("dog", "quadruped")
 
 def constants(task: SuiteTask, physics: Physics) -> np.ndarray:
     """What was drawn for the episode, or for the environment, and is not observed."""
-    known = {("lqr", "lqr_2_1"): "jnt_stiffness", ("lqr", "lqr_6_2"): "jnt_stiffness", ("point_mass", "hard"): "wrap_prm"}
+    known = {
+        ("lqr", "lqr_2_1"): "jnt_stiffness",
+        ("lqr", "lqr_6_2"): "jnt_stiffness",
+        ("point_mass", "hard"): "wrap_prm",
+    }
     name = known.get((task.domain, task.goal))
     return np.ravel(getattr(physics.model, name)).copy() if name else np.zeros(0)
 
@@ -480,7 +538,10 @@ def roughness(seen: Fields, physics: Physics) -> np.ndarray:
     start[3:7] = _quaternion(_upright(Rotation.identity(), -seen["origin"] / above))
     place(physics, State(start, np.zeros(physics.model.nv), np.zeros(physics.model.na)))
     lengths = np.arctanh(np.minimum(seen["rangefinder"], 1.0 - 1e-9))
-    ends = physics.named.data.site_xpos[beams] + lengths[:, None] * physics.named.data.site_xmat[beams].reshape(-1, 3, 3)[:, :, 2]
+    ends = (
+        physics.named.data.site_xpos[beams]
+        + lengths[:, None] * physics.named.data.site_xmat[beams].reshape(-1, 3, 3)[:, :, 2]
+    )
     radius = np.linalg.norm(ends[:, :2], axis=1)
     bumps = ends[:, 2] / (height * np.sin(np.pi * radius / size) ** 2)
     # Longer beams are lost in the rounding of the hyperbolic tangent, and in the very middle the bowl is flat.
@@ -495,7 +556,9 @@ def _fit(environment: Environment, episode: Episode, constants: np.ndarray, step
     """Find the constants to which velocities answer linearly, from the first steps of an episode."""
     physics = environment.physics
     effects, answers = [], []
-    for before, action, after in list(zip(episode.seen[:-1], episode.actions, episode.seen[1:], strict=True))[:steps]:
+    for before, action, after in list(zip(episode.seen[:-1], episode.actions, episode.seen[1:], strict=True))[
+        :steps
+    ]:
         trials = []
         for trial in np.vstack([np.zeros(constants.size), np.eye(constants.size)]):
             constants[:] = trial

@@ -67,12 +67,20 @@ class Forge:
         self.process.stdin.flush()
         exit_code = self.process.stdout.readline()
         assert exit_code, f"the process hung: {stdout.read_text()} {stderr.read_text()}"
-        return subprocess.CompletedProcess(job["arguments"], int(exit_code), stdout.read_text(), stderr.read_text())
+        return subprocess.CompletedProcess(
+            job["arguments"], int(exit_code), stdout.read_text(), stderr.read_text()
+        )
 
 
 @contextlib.contextmanager
 def forge(folder: pathlib.Path) -> Iterator[Forge]:
-    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
     with process:
         yield Forge(process, folder)
         assert process.stdin is not None

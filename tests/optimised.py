@@ -4,4 +4,7 @@ import functools
 
 import jax
 
-optimised_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False})
+optimised_jit = functools.partial(
+    jax.jit,
+    compiler_options={"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False},
+)

@@ -35,7 +35,11 @@ def snippets() -> list[Shown]:
 def files(page: str) -> dict[str, str]:
     """The files that a page shows: blocks that open with a comment which is a name."""
     blocks = [block.text for _, block in _blocks() if block.page == page]
-    return {match[1]: text for text in blocks if (match := re.match(r"(?:# |<!-- )([\w-]+\.\w+)(?: -->)?\n", text))}
+    return {
+        match[1]: text
+        for text in blocks
+        if (match := re.match(r"(?:# |<!-- )([\w-]+\.\w+)(?: -->)?\n", text))
+    }
 
 
 def commands() -> list[Shown]:
@@ -44,8 +48,15 @@ def commands() -> list[Shown]:
     for language, block in _blocks():
         if language in SHELL:
             for number, line in enumerate(block.text.splitlines(), block.line + 1):
-                found += [Shown(block.page, number, _before_shell(match["rest"]), False) for match in _COMMAND.finditer(line)]
-    found += [code._replace(text=_before_shell(code.text.removeprefix("costate "))) for code in inline() if code.text.startswith("costate ")]
+                found += [
+                    Shown(block.page, number, _before_shell(match["rest"]), False)
+                    for match in _COMMAND.finditer(line)
+                ]
+    found += [
+        code._replace(text=_before_shell(code.text.removeprefix("costate ")))
+        for code in inline()
+        if code.text.startswith("costate ")
+    ]
     return list({(each.page, each.text): each for each in found}.values())
 
 
@@ -56,13 +67,20 @@ def inline() -> list[Shown]:
         # Blocks are replaced by as many empty lines, so that lines keep their numbers.
         text = _FENCE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text())
         for number, line in enumerate(text.splitlines(), 1):
-            found += [Shown(_name(page), number, match[1].replace("\\|", "|"), True) for match in _INLINE.finditer(line)]
+            found += [
+                Shown(_name(page), number, match[1].replace("\\|", "|"), True)
+                for match in _INLINE.finditer(line)
+            ]
     return found
 
 
 def links() -> list[tuple[pathlib.Path, str]]:
     """Every link to a file beside a page, without the place in it."""
-    found = ((page, target.partition("#")[0]) for page in PAGES for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()))
+    found = (
+        (page, target.partition("#")[0])
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    )
     return [(page, target) for page, target in found if target and "://" not in target]
 
 

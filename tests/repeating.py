@@ -24,17 +24,33 @@ from costate.training.loop import train_together
 
 PPO = PPOConfig(epochs=2, minibatches=2)
 # One iteration of random controls, and one that learns four times.
-SAC = SACConfig(critic="sighted", steps_per_update=20, warmup_steps=80, head_width=8, replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4))
+SAC = SACConfig(
+    critic="sighted",
+    steps_per_update=20,
+    warmup_steps=80,
+    head_width=8,
+    replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4),
+)
 
 
 BLACKOUTS = SensorConfig()
 
 
-def short(task: str = "LQR", core: str = "gru", sensors: SensorConfig = BLACKOUTS, algorithm: str = "ppo") -> RunConfig:
+def short(
+    task: str = "LQR", core: str = "gru", sensors: SensorConfig = BLACKOUTS, algorithm: str = "ppo"
+) -> RunConfig:
     """Two iterations of twenty steps in four environments."""
     learner = {"ppo": PPO} if algorithm == "ppo" else {"algorithm": "sac", "sac": SAC}
     policy = PolicyConfig(hidden_size=8, core=CORES[core]())
-    return RunConfig(task, seed=3, steps=160, policy=policy, sensors=sensors, rollout=RolloutConfig(environments=4, rollout_length=20), **learner)
+    return RunConfig(
+        task,
+        seed=3,
+        steps=160,
+        policy=policy,
+        sensors=sensors,
+        rollout=RolloutConfig(environments=4, rollout_length=20),
+        **learner,
+    )
 
 
 Result = tuple[list[dict[str, float]], bytes]
@@ -45,7 +61,9 @@ def result_of(run: Run) -> Result:
     return numbers(run), (folders(run.checkpoints)[-1] / "state.safetensors").read_bytes()
 
 
-def trained(config: RunConfig, folder: pathlib.Path, seeds: Sequence[int] = (3,), devices: int = 1) -> list[Result]:
+def trained(
+    config: RunConfig, folder: pathlib.Path, seeds: Sequence[int] = (3,), devices: int = 1
+) -> list[Result]:
     """What each of these seeds comes to, trained together."""
     configs = [dataclasses.replace(config, seed=seed) for seed in seeds]
     outcomes = train_together(configs, [folder / f"seed-{seed}" for seed in seeds], devices=devices)
@@ -80,7 +98,10 @@ def compiled_once() -> Iterator[None]:
 def assert_same_again(config: RunConfig, folder: pathlib.Path, devices: int = 1) -> None:
     """A config in a world in JAX, with one seed twice and with another."""
     with compiled_once():
-        (once,), (again,), (other,) = (trained(config, folder / name, [seed], devices) for name, seed in (("once", 3), ("again", 3), ("other", 4)))
+        (once,), (again,), (other,) = (
+            trained(config, folder / name, [seed], devices)
+            for name, seed in (("once", 3), ("again", 3), ("other", 4))
+        )
     assert len(once[0]) == 2
     assert once == again
     assert_different(once, other)

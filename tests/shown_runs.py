@@ -21,11 +21,21 @@ def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0,
     for number, step in enumerate(steps):
         state = shaken(state_template(config), seed=100 * config.seed + number)
         # Before its first iteration no environment has started an episode anew.
-        checkpoint = Checkpoint(number, step, to_json(config), (min(number, 1),) * config.rollout.environments)
+        checkpoint = Checkpoint(
+            number, step, to_json(config), (min(number, 1),) * config.rollout.environments
+        )
         save_milestone(run.milestones, checkpoint, algorithm.insight(state))
         if number >= len(steps) - 2:
             save(run.checkpoints, checkpoint, *algorithm.detach_replay(state))
-    rows = [{"env_steps": step, "training/episode_reward": 10.0 * i, "costate/cosine": 0.1 * i, "training/sps": 1e4} for i, step in enumerate(steps)]
+    rows = [
+        {
+            "env_steps": step,
+            "training/episode_reward": 10.0 * i,
+            "costate/cosine": 0.1 * i,
+            "training/sps": 1e4,
+        }
+        for i, step in enumerate(steps)
+    ]
     run.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return run
 
@@ -41,6 +51,8 @@ def shaken(template: object, seed: int) -> object:
             return jnp.zeros(leaf.shape, leaf.dtype)
         values = draws.normal(size=leaf.shape) / np.sqrt(max((1, *leaf.shape[-2:])))
         # Variances and counts are positive.
-        return jnp.asarray(np.abs(values) + 0.5 if "stats" in jax.tree_util.keystr(path) else values, leaf.dtype)
+        return jnp.asarray(
+            np.abs(values) + 0.5 if "stats" in jax.tree_util.keystr(path) else values, leaf.dtype
+        )
 
     return jax.tree_util.tree_map_with_path(fill, template)

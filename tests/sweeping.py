@@ -33,7 +33,17 @@ def results(folder: pathlib.Path, spec: SweepSpec) -> dict[str, list]:
     for planned in spec.runs:
         run = folder / planned.folder
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        metrics = [{name: value for name, value in row.items() if not name.startswith("time/") and name != "training/sps"} for row in rows]
-        evaluations = [json.loads(file.read_text())["evaluation"] for file in sorted((run / "evaluations").glob("*.json"))]
+        metrics = [
+            {
+                name: value
+                for name, value in row.items()
+                if not name.startswith("time/") and name != "training/sps"
+            }
+            for row in rows
+        ]
+        evaluations = [
+            json.loads(file.read_text())["evaluation"]
+            for file in sorted((run / "evaluations").glob("*.json"))
+        ]
         found[planned.label] = [metrics, evaluations]
     return found

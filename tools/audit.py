@@ -87,7 +87,9 @@ def read_pins(path: pathlib.Path) -> dict[str, Version]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise AuditError(f"The pins cannot be read from {path}: {reason_of(error)}. Give a text file of name==version lines with --pins.") from error
+        raise AuditError(
+            f"The pins cannot be read from {path}: {reason_of(error)}. Give a text file of name==version lines with --pins."
+        ) from error
     pins: dict[str, Version] = {}
     for number, line in enumerate(lines, start=1):
         text = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -98,7 +100,9 @@ def read_pins(path: pathlib.Path) -> dict[str, Version]:
                     f"{path} pins {name} twice, to {pins[name]} and in line {number} to {version}. One version is allowed; remove a line."
                 )
     if not pins:
-        raise AuditError(f"{path} pins nothing. It must have lines of the form name==version; write the output of pip freeze into it.")
+        raise AuditError(
+            f"{path} pins nothing. It must have lines of the form name==version; write the output of pip freeze into it."
+        )
     return pins
 
 
@@ -127,7 +131,12 @@ def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
             "Clone https://github.com/pypa/advisory-database and give the clone's folder."
         )
     roots = [folder / name for name in RECORD_FOLDERS if (folder / name).is_dir()] or [folder]
-    files = sorted(path for root in roots for path in root.rglob("*") if path.suffix in RECORD_SUFFIXES and path.is_file())
+    files = sorted(
+        path
+        for root in roots
+        for path in root.rglob("*")
+        if path.suffix in RECORD_SUFFIXES and path.is_file()
+    )
     if not files:
         raise AuditError(
             f"There are no advisories in {folder}: no file there ends with {', '.join(RECORD_SUFFIXES)}. "
@@ -157,7 +166,9 @@ def parse_advisory(content: object) -> Advisory:
     dates = [string(record[key], key)[:10] for key in ("modified", "published") if key in record]
     if not dates:
         raise ValueError("it has neither 'modified' nor 'published'")
-    entries = [mapping(entry, "an entry of 'affected'") for entry in sequence(record.get("affected"), "affected")]
+    entries = [
+        mapping(entry, "an entry of 'affected'") for entry in sequence(record.get("affected"), "affected")
+    ]
     return Advisory(
         identifier=string(record.get("id"), "id"),
         aliases=tuple(string(alias, "an alias") for alias in sequence(record.get("aliases"), "aliases")),
@@ -177,8 +188,12 @@ def parse_affected(entry: Mapping[str, object]) -> Affected:
     """One package of a record. Ranges of commits say nothing about versions and are left out."""
     ranges = [mapping(one, "a range") for one in sequence(entry.get("ranges"), "ranges")]
     return Affected(
-        name=canonicalize_name(string(mapping(entry["package"], "package").get("name"), "the package's name")),
-        versions=tuple(string(version, "a version") for version in sequence(entry.get("versions"), "versions")),
+        name=canonicalize_name(
+            string(mapping(entry["package"], "package").get("name"), "the package's name")
+        ),
+        versions=tuple(
+            string(version, "a version") for version in sequence(entry.get("versions"), "versions")
+        ),
         ranges=tuple(tuple(parse_events(one)) for one in ranges if one.get("type") == "ECOSYSTEM"),
     )
 
@@ -219,7 +234,9 @@ def string(value: object, what: str) -> str:
 
 def is_affected(version: Version, affected: Affected) -> bool:
     """Whether a version is one of those listed, or lies in an interval."""
-    return any(same_version(version, listed) for listed in affected.versions) or any(lies_within(version, events) for events in affected.ranges)
+    return any(same_version(version, listed) for listed in affected.versions) or any(
+        lies_within(version, events) for events in affected.ranges
+    )
 
 
 def same_version(version: Version, listed: str) -> bool:
@@ -254,12 +271,21 @@ def event_version(event: Event) -> Version | None:
 
 def versions_that_mend(version: Version, affected: Affected) -> tuple[str, ...]:
     """The versions above a pin in which an advisory is fixed, lowest first; or the last affected one, as the record says it."""
-    above = sorted({(Version(event.version), event.kind) for events in affected.ranges for event in events if event.kind != "introduced"})
+    above = sorted(
+        {
+            (Version(event.version), event.kind)
+            for events in affected.ranges
+            for event in events
+            if event.kind != "introduced"
+        }
+    )
     fixed = tuple(str(end) for end, kind in above if kind == "fixed" and end > version)
     return fixed or tuple(f"after {end}" for end, kind in above if kind == "last_affected" and end >= version)
 
 
-def findings_for(pins: Mapping[str, Version], advisories: Iterable[Advisory], accepted: Mapping[str, str]) -> list[Finding]:
+def findings_for(
+    pins: Mapping[str, Version], advisories: Iterable[Advisory], accepted: Mapping[str, str]
+) -> list[Finding]:
     """Every pin that an advisory says is affected, in the order of names and identifiers."""
     found = []
     for advisory in advisories:
@@ -269,9 +295,20 @@ def findings_for(pins: Mapping[str, Version], advisories: Iterable[Advisory], ac
                 continue
             try:
                 if is_affected(version, affected):
-                    reason = next((accepted[name] for name in (advisory.identifier, *advisory.aliases) if name in accepted), None)
+                    reason = next(
+                        (
+                            accepted[name]
+                            for name in (advisory.identifier, *advisory.aliases)
+                            if name in accepted
+                        ),
+                        None,
+                    )
                     mends = versions_that_mend(version, affected)
-                    found.append(Finding(affected.name, str(version), advisory.identifier, advisory.aliases, mends, reason))
+                    found.append(
+                        Finding(
+                            affected.name, str(version), advisory.identifier, advisory.aliases, mends, reason
+                        )
+                    )
             except InvalidVersion as error:
                 raise AuditError(
                     f"The advisory {advisory.identifier} about {affected.name} cannot be compared with {version}: {error}. The ends of its ranges "
@@ -289,7 +326,10 @@ def read_accepted(path: pathlib.Path) -> dict[str, str]:
         return {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("accepted", {})
-        accepted = {name: string(reason, f"the reason for {name}").strip() for name, reason in mapping(table, "accepted").items()}
+        accepted = {
+            name: string(reason, f"the reason for {name}").strip()
+            for name, reason in mapping(table, "accepted").items()
+        }
         if empty := [name for name, reason in accepted.items() if not reason]:
             raise ValueError(f"the reason for {empty[0]} is empty")
     except (OSError, ValueError) as error:
@@ -303,7 +343,9 @@ def read_accepted(path: pathlib.Path) -> dict[str, str]:
 # Record and report
 
 
-def audit_record(pins: Mapping[str, Version], advisories: Sequence[Advisory], findings: Sequence[Finding], source: str) -> dict[str, object]:
+def audit_record(
+    pins: Mapping[str, Version], advisories: Sequence[Advisory], findings: Sequence[Finding], source: str
+) -> dict[str, object]:
     """What was looked at and what was found, as plain data."""
     looked_at: dict[str, set[str]] = {name: set() for name in pins}
     for advisory in advisories:
@@ -318,7 +360,9 @@ def audit_record(pins: Mapping[str, Version], advisories: Sequence[Advisory], fi
             "records": len(advisories),
             "withdrawn": sum(advisory.withdrawn for advisory in advisories),
         },
-        "pins": {name: {"version": str(pins[name]), "looked_at": sorted(looked_at[name])} for name in sorted(pins)},
+        "pins": {
+            name: {"version": str(pins[name]), "looked_at": sorted(looked_at[name])} for name in sorted(pins)
+        },
         "findings": [
             {
                 "name": finding.name,
@@ -355,7 +399,15 @@ def report(findings: Sequence[Finding]) -> Iterator[str]:
     rows = [("pin", "advisory", "aliases", "fixed in", "accepted")]
     for finding in findings:
         fixed = ", ".join(finding.fixed_in) or "no version known"
-        rows.append((f"{finding.name}=={finding.version}", finding.identifier, ", ".join(finding.aliases), fixed, finding.accepted or "no"))
+        rows.append(
+            (
+                f"{finding.name}=={finding.version}",
+                finding.identifier,
+                ", ".join(finding.aliases),
+                fixed,
+                finding.accepted or "no",
+            )
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows if findings else []:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -380,7 +432,11 @@ def audit(arguments: argparse.Namespace) -> int:
     used = {name for finding in findings for name in (finding.identifier, *finding.aliases)}
     for name in sorted(set(accepted) - used):
         print(f"{name} is accepted in {arguments.accepted} and affects no pin any more: remove it there")
-    about_pins = {advisory.identifier for advisory in advisories if not advisory.withdrawn and any(one.name in pins for one in advisory.affected)}
+    about_pins = {
+        advisory.identifier
+        for advisory in advisories
+        if not advisory.withdrawn and any(one.name in pins for one in advisory.affected)
+    }
     open_findings = [finding for finding in findings if finding.accepted is None]
     newest = max(advisory.newest for advisory in advisories)
     print(
@@ -392,13 +448,26 @@ def audit(arguments: argparse.Namespace) -> int:
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Compare every pinned dependency with a folder of OSV advisories, and record what was looked at.")
-    parser.add_argument("database", type=pathlib.Path, metavar="ADVISORIES", help="a clone of pypa/advisory-database, or any folder of OSV records")
-    parser.add_argument(
-        "--pins", type=pathlib.Path, default=ROOT / "constraints.txt", help="a file of name==version lines (the repository's constraints.txt)"
+    parser = argparse.ArgumentParser(
+        description="Compare every pinned dependency with a folder of OSV advisories, and record what was looked at."
     )
     parser.add_argument(
-        "--out", type=pathlib.Path, default=ROOT / "docs" / "audit.json", help="where the record is written (the repository's docs/audit.json)"
+        "database",
+        type=pathlib.Path,
+        metavar="ADVISORIES",
+        help="a clone of pypa/advisory-database, or any folder of OSV records",
+    )
+    parser.add_argument(
+        "--pins",
+        type=pathlib.Path,
+        default=ROOT / "constraints.txt",
+        help="a file of name==version lines (the repository's constraints.txt)",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "docs" / "audit.json",
+        help="where the record is written (the repository's docs/audit.json)",
     )
     parser.add_argument(
         "--accepted",

@@ -25,7 +25,12 @@ class Arm(AbstractMujocoWorld):
 
     def observe(self, model, data):
         joints = np.concatenate([np.cos(data.qpos), np.sin(data.qpos)])
-        return {"joints": joints, "velocity": data.qvel, "to_target": self._to_target(data), "target": data.mocap_pos[0, :2]}
+        return {
+            "joints": joints,
+            "velocity": data.qvel,
+            "to_target": self._to_target(data),
+            "target": data.mocap_pos[0, :2],
+        }
 
     def reward(self, model, data):
         return np.exp(-20.0 * np.square(self._to_target(data)).sum()) - 0.01 * np.square(data.ctrl).sum()

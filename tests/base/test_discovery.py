@@ -35,7 +35,9 @@ def test_what_a_package_declares_is_imported(installed):
 
 def test_one_that_cannot_be_imported_is_named_with_its_package_and_the_reason(installed):
     installed("broken_for_costate", "raise RuntimeError('no licence')")
-    with pytest.raises(ConfigError, match=r"'own'.*the package broken_for_costate.*RuntimeError: no licence.*uninstall"):
+    with pytest.raises(
+        ConfigError, match=r"'own'.*the package broken_for_costate.*RuntimeError: no licence.*uninstall"
+    ):
         discovery.load_entry_points("costate.trials")
 
 

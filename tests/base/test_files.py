@@ -28,7 +28,9 @@ def thesis(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_file_never_replaces_a_folder(thesis: pathlib.Path) -> None:
-    with pytest.raises(StorageError, match=r"Nothing was written to .*thesis: it is a folder, .* Choose another name"):
+    with pytest.raises(
+        StorageError, match=r"Nothing was written to .*thesis: it is a folder, .* Choose another name"
+    ):
         write_atomically(thesis, b"policy")
     assert (thesis / "thesis.tex").read_text() == "years of work"
     assert list(thesis.parent.iterdir()) == [thesis]
@@ -66,7 +68,9 @@ def test_what_has_the_temporary_name_of_a_file_is_somebody_elses(thesis: pathlib
 def test_a_file_is_not_written_through_a_link(thesis: pathlib.Path) -> None:
     link = thesis.parent / "policy.onnx"
     link.symlink_to(thesis / "thesis.tex")
-    with pytest.raises(StorageError, match=r"policy\.onnx: it is a symbolic link to .*thesis\.tex, .* Remove the link"):
+    with pytest.raises(
+        StorageError, match=r"policy\.onnx: it is a symbolic link to .*thesis\.tex, .* Remove the link"
+    ):
         write_atomically(link, b"policy")
     with pytest.raises(StorageError, match="it is a symbolic link"):
         open_to_append(link)
@@ -84,7 +88,9 @@ def test_a_device_or_a_pipe_is_not_replaced(tmp_path: pathlib.Path) -> None:
         open_to_append(tmp_path / "pipe")
 
 
-def test_where_a_command_writes_when_it_is_given_a_folder_or_a_file(thesis: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_command_writes_when_it_is_given_a_folder_or_a_file(
+    thesis: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = thesis.parent
     assert output_file(thesis, "policy.onnx") == thesis / "policy.onnx"
     assert output_file(folder / "new.onnx", "policy.onnx") == folder / "new.onnx"
@@ -97,7 +103,9 @@ def test_where_a_command_writes_when_it_is_given_a_folder_or_a_file(thesis: path
 
 def test_a_file_in_the_place_of_a_folder_is_named(thesis: pathlib.Path) -> None:
     for path in (thesis / "thesis.tex", thesis / "thesis.tex" / "deep" / "er"):
-        with pytest.raises(StorageError, match=r"cannot be written into: .*thesis\.tex is a file, but a folder is needed"):
+        with pytest.raises(
+            StorageError, match=r"cannot be written into: .*thesis\.tex is a file, but a folder is needed"
+        ):
             output_folder(path)
     assert output_folder(thesis / "a" / "b").is_dir()
 

@@ -34,7 +34,15 @@ def asked(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1000000", 10**6), ("1_000_000", 10**6), ("1e6", 10**6), ("1.5e6", 1_500_000), ("2E3", 2000), ("-3", -3)]
+    ("text", "value"),
+    [
+        ("1000000", 10**6),
+        ("1_000_000", 10**6),
+        ("1e6", 10**6),
+        ("1.5e6", 1_500_000),
+        ("2E3", 2000),
+        ("-3", -3),
+    ],
 )
 def test_whole_numbers_are_read_as_people_write_them(text, value):
     assert whole_number(text) == value
@@ -49,8 +57,16 @@ def test_what_is_no_whole_number_is_refused_by_its_text(text):
 
 def test_one_million_can_be_written_as_1e6_everywhere(asked):
     assert main(["train", "LQR", "--steps", "1e6", "--environments", "3.2e1"]) == 130
-    spec = parse_spec('tasks = ["LQR"]\nvariants = ["nc-gru"]\nsteps = 1e6\nseeds = 1e0\n[overrides.rollout]\nenvironments = 32.0', "x")
-    configs = [asked[0], spec.runs[0].config, run_config("LQR", None, None, {"steps": 1e6}), with_overrides(preset("nc-gru", "LQR"), {"steps": 1e6})]
+    spec = parse_spec(
+        'tasks = ["LQR"]\nvariants = ["nc-gru"]\nsteps = 1e6\nseeds = 1e0\n[overrides.rollout]\nenvironments = 32.0',
+        "x",
+    )
+    configs = [
+        asked[0],
+        spec.runs[0].config,
+        run_config("LQR", None, None, {"steps": 1e6}),
+        with_overrides(preset("nc-gru", "LQR"), {"steps": 1e6}),
+    ]
     assert [config.steps for config in configs] == [10**6] * 4
     assert all(type(config.steps) is int and type(config.rollout.environments) is int for config in configs)
     assert {to_json(config)["steps"] for config in configs} == {10**6}
@@ -81,12 +97,19 @@ def test_numbers_may_be_none_or_a_word_where_the_field_says_so():
     assert read_arguments("example", Numbers, words) == Numbers(1000, "best", None, (10, 2), 0.1)
     assert read_arguments("example", Numbers, ["--step", "2e3", "--steps", "none"]) == Numbers(step=2000)
     assert read_arguments("example", Numbers, []) == Numbers()
-    assert [(setting.flag, setting.value) for setting in settings_of(Numbers)][:2] == [("--steps", "INT"), ("--step", "INT|best")]
+    assert [(setting.flag, setting.value) for setting in settings_of(Numbers)][:2] == [
+        ("--steps", "INT"),
+        ("--step", "INT|best"),
+    ]
 
 
 def learners() -> dict[str, set[str]]:
     return {
-        learner: {setting.names[0] for setting in settings_of(train.arguments_for(["--algorithm", learner])) if setting.names}
+        learner: {
+            setting.names[0]
+            for setting in settings_of(train.arguments_for(["--algorithm", learner]))
+            if setting.names
+        }
         for learner in ("ppo", "sac")
     }
 
@@ -140,7 +163,10 @@ def test_the_task_can_be_given_by_a_flag(asked):
         (["--device", "cpu"], "JAX chooses the device: JAX_PLATFORMS=cpu"),
         (["--num-steps", "128"], "--steps is the length of training in environment steps"),
         (["--tau", "0.01"], "--target-rate is a setting of soft actor-critic, and PPO has no such setting."),
-        (["--buffer-size", "1e5"], "--replay.capacity is a setting of soft actor-critic, and PPO has no such setting."),
+        (
+            ["--buffer-size", "1e5"],
+            "--replay.capacity is a setting of soft actor-critic, and PPO has no such setting.",
+        ),
     ],
 )
 def test_what_means_something_else_here_is_explained(words, hint, capsys):

@@ -19,7 +19,9 @@ def test_unknown_names_get_the_nearest_ones_whatever_their_case():
         registry.add(name, value)
     with pytest.raises(ConfigError, match=r"Unknown number 'walkerstand'. Did you mean WalkerStand"):
         registry["walkerstand"]
-    with pytest.raises(ConfigError, match=r"Unknown number 'zzz'. Known: WalkerStand, WalkerWalk, CheetahRun."):
+    with pytest.raises(
+        ConfigError, match=r"Unknown number 'zzz'. Known: WalkerStand, WalkerWalk, CheetahRun."
+    ):
         registry["zzz"]
 
 

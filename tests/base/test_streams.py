@@ -50,7 +50,9 @@ def test_help_and_completion_are_shown_in_ascii_too():
 
 @pytest.mark.thorough
 def test_the_plain_c_locale_is_no_obstacle(tmp_path):
-    result = costate(*SOLVE, "--out", str(tmp_path / "out"), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    result = costate(
+        *SOLVE, "--out", str(tmp_path / "out"), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
     assert result.returncode == 0, result.stderr
     assert " -> " in result.stdout
 
@@ -65,7 +67,18 @@ def test_a_document_is_the_same_in_any_encoding(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("character", "shown"), [("→", "->"), ("₃", "3"), ("²", "2"), ("ᵀ", "T"), ("ẋ", "x"), ("λ", "lambda"), ("…", "..."), ("\u0303", ""), ("猫", "?")]
+    ("character", "shown"),
+    [
+        ("→", "->"),
+        ("₃", "3"),
+        ("²", "2"),
+        ("ᵀ", "T"),
+        ("ẋ", "x"),
+        ("λ", "lambda"),
+        ("…", "..."),
+        ("\u0303", ""),
+        ("猫", "?"),
+    ],
 )
 def test_a_character_has_a_plain_form(character, shown):
     assert plain(character) == shown
@@ -92,7 +105,9 @@ def test_an_error_with_stderr_closed_is_an_exit_code():
 def test_a_full_disk_behind_stdout_is_one_paragraph():
     result = costate("tasks", redirect="> /dev/full")
     assert result.returncode == 1
-    assert result.stderr.startswith("error: Something could not be written or read: No space left on device. ")
+    assert result.stderr.startswith(
+        "error: Something could not be written or read: No space left on device. "
+    )
     assert result.stderr.count("\n") == 1
 
 

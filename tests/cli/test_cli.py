@@ -16,16 +16,37 @@ from costate.policies.cores import CORES
 from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
 
-SMALL = ["CartpoleSwingup", "--environments", "4", "--hidden-size", "16", "--epochs", "1", "--minibatches", "2", "--checkpoint-every", "1"]
+SMALL = [
+    "CartpoleSwingup",
+    "--environments",
+    "4",
+    "--hidden-size",
+    "16",
+    "--epochs",
+    "1",
+    "--minibatches",
+    "2",
+    "--checkpoint-every",
+    "1",
+]
 NAME = "nc-gru+environments=4+epochs=1+hidden-size=16+minibatches=2"
 
 
 def costate(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "costate.cli", *arguments], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "costate.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
 
 
 def numbers(path) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in open_run(path).read_metrics()]
+    return [
+        {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
+        for row in open_run(path).read_metrics()
+    ]
 
 
 def wait_for_rows(path, count: int, process: subprocess.Popen[str]) -> None:
@@ -49,7 +70,10 @@ def whole(tmp_path_factory):
 def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     path, output = whole
     lines = output.splitlines()
-    assert lines[0] == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
+    assert (
+        lines[0]
+        == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
+    )
     assert lines[1].startswith("compiled in ")
     assert lines[2].split() == ["steps", "return", "co-state", "KL", "expl.var", "steps/s", "left"]
     assert len({len(line) for line in lines[2:-2]}) == 1, "the table is aligned"
@@ -62,8 +86,27 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
 def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path):
     """Driven as a user would: four seeds, Ctrl-C, and the folder that was printed."""
     command = [sys.executable, "-m", "costate.cli", "train"]
-    options = ["--seeds", "4", "--steps", "8000", "--environments", "4", "--minibatches", "2", "--hidden-size", "8", "--out", "group"]
-    process = subprocess.Popen([*command, "CartpoleSwingup", *options], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    options = [
+        "--seeds",
+        "4",
+        "--steps",
+        "8000",
+        "--environments",
+        "4",
+        "--minibatches",
+        "2",
+        "--hidden-size",
+        "8",
+        "--out",
+        "group",
+    ]
+    process = subprocess.Popen(
+        [*command, "CartpoleSwingup", *options],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for line in process.stdout:
         if line.startswith("compiled in"):
             process.send_signal(signal.SIGINT)
@@ -71,9 +114,18 @@ def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 130, output
     assert "continue with: costate train --resume group" in output
-    resumed = subprocess.run([*command, "--resume", "group"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    resumed = subprocess.run(
+        [*command, "--resume", "group"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.splitlines()[-1].startswith("done: group/ (seed-0, seed-1, seed-2, seed-3, each with metrics.jsonl")
+    assert resumed.stdout.splitlines()[-1].startswith(
+        "done: group/ (seed-0, seed-1, seed-2, seed-3, each with metrics.jsonl"
+    )
     for seed in range(4):
         assert len((tmp_path / "group" / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()) == 2
 
@@ -101,7 +153,19 @@ def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path):
 @pytest.mark.thorough
 def test_ctrl_c_saves_and_says_how_to_continue(whole, tmp_path):
     path = tmp_path / "stopped"
-    command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "40_000", "--out", str(path), "--checkpoint-every", "100"]
+    command = [
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "train",
+        *SMALL,
+        "--steps",
+        "40_000",
+        "--out",
+        str(path),
+        "--checkpoint-every",
+        "100",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_rows(path / "metrics.jsonl", 2, process)
     process.send_signal(signal.SIGINT)
@@ -119,7 +183,16 @@ def test_ctrl_c_saves_and_says_how_to_continue(whole, tmp_path):
 def test_a_disk_that_is_full_is_one_clear_paragraph_and_an_exit_code(tmp_path):
     """The operating system refuses files beyond 20 kB here, as it would on a full disk."""
     arguments = ["train", *SMALL, "--steps", "8000", "--out", str(tmp_path / "run")]
-    limited = ["bash", "-c", 'ulimit -f 20 && exec "$@"', "bash", sys.executable, "-m", "costate.cli", *arguments]
+    limited = [
+        "bash",
+        "-c",
+        'ulimit -f 20 && exec "$@"',
+        "bash",
+        sys.executable,
+        "-m",
+        "costate.cli",
+        *arguments,
+    ]
     result = subprocess.run(limited, capture_output=True, text=True, timeout=300)
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: Could not write {tmp_path / 'run' / 'checkpoints'}")
@@ -130,9 +203,39 @@ def test_a_disk_that_is_full_is_one_clear_paragraph_and_an_exit_code(tmp_path):
 @pytest.mark.thorough
 def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
     """The first checkpoint fits below 60 kB; the metrics grow beyond it some iterations later."""
-    small = ["CartpoleSwingup", "--environments", "2", "--hidden-size", "8", "--epochs", "1", "--minibatches", "1", "--checkpoint-every", "1000"]
-    arguments = ["train", *small, "--rollout-length", "50", "--steps", "100_000", "--out", str(tmp_path / "run")]
-    limited = ["bash", "-c", 'ulimit -f 60 && exec "$@"', "bash", sys.executable, "-m", "costate.cli", *arguments]
+    small = [
+        "CartpoleSwingup",
+        "--environments",
+        "2",
+        "--hidden-size",
+        "8",
+        "--epochs",
+        "1",
+        "--minibatches",
+        "1",
+        "--checkpoint-every",
+        "1000",
+    ]
+    arguments = [
+        "train",
+        *small,
+        "--rollout-length",
+        "50",
+        "--steps",
+        "100_000",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    limited = [
+        "bash",
+        "-c",
+        'ulimit -f 60 && exec "$@"',
+        "bash",
+        sys.executable,
+        "-m",
+        "costate.cli",
+        *arguments,
+    ]
     # Without a compilation cache, whose files would not fit either: JAX only warns about those.
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     result = subprocess.run(limited, capture_output=True, text=True, timeout=300, env=environment)
@@ -145,7 +248,19 @@ def test_a_disk_that_fills_up_later_does_not_hang(tmp_path):
 @pytest.mark.thorough
 def test_a_reader_that_goes_away_stops_the_run_which_is_saved(tmp_path):
     path = tmp_path / "run"
-    command = [sys.executable, "-m", "costate.cli", "train", *SMALL, "--steps", "4_000_000", "--out", str(path), "--checkpoint-every", "1000"]
+    command = [
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "train",
+        *SMALL,
+        "--steps",
+        "4_000_000",
+        "--out",
+        str(path),
+        "--checkpoint-every",
+        "1000",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_rows(path / "metrics.jsonl", 1, process)
     process.stdout.close()
@@ -188,14 +303,20 @@ def test_evaluate_prints_the_summary_and_writes_every_return(whole, capsys):
     assert main(["evaluate", str(whole[0]), "--dropout", "0.75", "--episodes", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "CartpoleSwingup at 75% blackout, 4 episodes, checkpoint of step 40,000" in lines
-    assert any(line.startswith("return: mean ") and "median" in line and "interquartile range" in line for line in lines)
+    assert any(
+        line.startswith("return: mean ") and "median" in line and "interquartile range" in line
+        for line in lines
+    )
     file = pathlib.Path(lines[-1].removeprefix("written: "))
     assert len(json.loads(file.read_text())["evaluation"]["returns"]) == 4
 
 
 def test_evaluate_refuses_more_episodes_than_anybody_can_wait_for(whole, capsys):
     assert main(["evaluate", str(whole[0]), "--episodes", "99999999999999999999"]) == 1
-    assert "error: episodes is 99999999999999999999, but at most 1,000,000 are possible. Give a smaller number." in capsys.readouterr().err
+    assert (
+        "error: episodes is 99999999999999999999, but at most 1,000,000 are possible. Give a smaller number."
+        in capsys.readouterr().err
+    )
 
 
 def test_evaluate_gives_a_script_one_document(whole, capsys):
@@ -210,7 +331,24 @@ def test_evaluate_gives_a_script_one_document(whole, capsys):
 
 def test_evaluate_plays_each_of_several_values(whole, capsys):
     run = str(whole[0])
-    assert main(["evaluate", "--dropout", "0.5", "0.75", "--noise=0.1", run, "--delay", "0", "1e0", "--episodes", "3"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                "--dropout",
+                "0.5",
+                "0.75",
+                "--noise=0.1",
+                run,
+                "--delay",
+                "0",
+                "1e0",
+                "--episodes",
+                "3",
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     played = [line for line in lines if line.startswith("CartpoleSwingup at ")]
     assert [line.partition(", 3 episodes")[0].removeprefix("CartpoleSwingup at ") for line in played] == [
@@ -218,7 +356,10 @@ def test_evaluate_plays_each_of_several_values(whole, capsys):
     ]  # fmt: skip
     files = [pathlib.Path(file) for file in lines[-1].removeprefix("written: ").split(", ")]
     assert len(set(files)) == 4
-    assert main(["evaluate", run, "--dropout", "0.5", "0.75", "--noise", "0.1", "--episodes", "3", "--json"]) == 0
+    assert (
+        main(["evaluate", run, "--dropout", "0.5", "0.75", "--noise", "0.1", "--episodes", "3", "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     # The same as each by itself.
     alone = [json.loads(file.read_text())["evaluation"] for file in (files[0], files[2])]
@@ -247,7 +388,13 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     lines = capsys.readouterr().out.splitlines()
     # A blank line, three families, the tasks of one's own follow.
     assert len(lines) == 1 + 51 + 6 + 6
-    assert [line.split()[0] for line in lines[-5:]] == ["envpool:ID", "gym:ID", "playground:TASK", "Tasks", "`costate"]
+    assert [line.split()[0] for line in lines[-5:]] == [
+        "envpool:ID",
+        "gym:ID",
+        "playground:TASK",
+        "Tasks",
+        "`costate",
+    ]
     walker_run = next(line for line in lines if line.startswith("WalkerRun"))
     assert walker_run.split() == ["WalkerRun", "24", "6", "0.025", "1000", "100,000,000", "envpool", "yes"]
     pendulum = next(line for line in lines if line.startswith("TorquePendulum"))
@@ -261,36 +408,92 @@ def test_tasks_are_listed_with_sizes_and_budgets(capsys):
         (["train", "walkerstand"], "Did you mean WalkerStand"),
         (["train"], "No task was given. For example: costate train WalkerStand."),
         (["train", "WalkerStand", "--core", "gur"], "Unknown core 'gur'. Did you mean gru"),
-        (["train", "WalkerStand", "--readout", "quadratc"], "Unknown readout 'quadratc'. Did you mean quadratic"),
-        (["train", "WalkerStand", "--dropout", "1.5"], "dropout is 1.5, but a probability lies between 0 and 1"),
+        (
+            ["train", "WalkerStand", "--readout", "quadratc"],
+            "Unknown readout 'quadratc'. Did you mean quadratic",
+        ),
+        (
+            ["train", "WalkerStand", "--dropout", "1.5"],
+            "dropout is 1.5, but a probability lies between 0 and 1",
+        ),
         (["train", "WalkerStand", "--seeds", "0"], "seeds is 0, but at least 1 seed is needed"),
-        (["train", "WalkerStand", "--devices", "64"], "devices is 64, but JAX sees 2 (cpu). Numbers that work: 1, 2."),
-        (["train", "WalkerStand", "--devices", "0"], "cannot be split evenly over 0. Numbers that work: 1, 2."),
+        (
+            ["train", "WalkerStand", "--devices", "64"],
+            "devices is 64, but JAX sees 2 (cpu). Numbers that work: 1, 2.",
+        ),
+        (
+            ["train", "WalkerStand", "--devices", "0"],
+            "cannot be split evenly over 0. Numbers that work: 1, 2.",
+        ),
         (["train", "WalkerStand", "--environments", "30"], "28 or 32 environments"),
         (["train", "WalkerStand", "--steps", "1000"], "one iteration alone takes 32000 steps"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "300"], "Use a capacity of at least 384"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"], "GB are free. Use a smaller --replay.capacity"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"], "5 streams of a minibatch cannot be split evenly"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--readout", "bang-bang"], "Use --readout quadratic, or --algorithm ppo."),
-        (["train", "WalkerStand", "--algorithm", "sac", "--preset", "gru"], "The preset gru is one of ppo, but --algorithm is sac."),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "300"],
+            "Use a capacity of at least 384",
+        ),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--replay.capacity", "1000000000000"],
+            "GB are free. Use a smaller --replay.capacity",
+        ),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--replay.batch", "5", "--devices", "2"],
+            "5 streams of a minibatch cannot be split evenly",
+        ),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--readout", "bang-bang"],
+            "Use --readout quadratic, or --algorithm ppo.",
+        ),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--preset", "gru"],
+            "The preset gru is one of ppo, but --algorithm is sac.",
+        ),
         (["train", "--resume", "nowhere"], "There is no run directory nowhere"),
         (["evaluate", "nowhere"], "There is no run directory nowhere"),
         (["tran"], "Unknown command 'tran'. Did you mean train"),
-        (["train", "LQR", "--core", "frame-stack", "--core.frames", "1000000000"], "frames is 1000000000, but at most 10,000 are possible."),
+        (
+            ["train", "LQR", "--core", "frame-stack", "--core.frames", "1000000000"],
+            "frames is 1000000000, but at most 10,000 are possible.",
+        ),
         (["video"], "No run was given. Give the folder of a run"),
         (["view"], "0 runs were given, but one or two can be viewed."),
-        (["train", "LQR", "--seed", "99999999999999999999"], "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295."),
-        (["train", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
-        (["train", "LQR", "--algorithm", "sac", "--replay.capacity", "99999999999999999999"], "but at most 1,000,000,000,000 are possible."),
-        (["bench", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
-        (["memory", "LQR", "--seeds", "99999999999999999999"], "seeds is 99999999999999999999, but at most 10,000 are possible."),
-        (["train", "LQR", "--observation-clip", "nan"], "observation_clip is nan, but it must be a finite number"),
+        (
+            ["train", "LQR", "--seed", "99999999999999999999"],
+            "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295.",
+        ),
+        (
+            ["train", "LQR", "--seeds", "99999999999999999999"],
+            "seeds is 99999999999999999999, but at most 10,000 are possible.",
+        ),
+        (
+            ["train", "LQR", "--algorithm", "sac", "--replay.capacity", "99999999999999999999"],
+            "but at most 1,000,000,000,000 are possible.",
+        ),
+        (
+            ["bench", "LQR", "--seeds", "99999999999999999999"],
+            "seeds is 99999999999999999999, but at most 10,000 are possible.",
+        ),
+        (
+            ["memory", "LQR", "--seeds", "99999999999999999999"],
+            "seeds is 99999999999999999999, but at most 10,000 are possible.",
+        ),
+        (
+            ["train", "LQR", "--observation-clip", "nan"],
+            "observation_clip is nan, but it must be a finite number",
+        ),
         (["train", "LQR", "--learning-rate", "inf"], "learning_rate is inf, but it must be a finite number"),
-        (["align", "nowhere", "--horizon", "99999999999999999999"], "horizon is 99999999999999999999, but at most 1,000,000 are possible."),
-        (["train", "LQR", "--algorithm", "sac", "--steps", "1"], "steps is 1, but one iteration alone takes 1456 steps"),
+        (
+            ["align", "nowhere", "--horizon", "99999999999999999999"],
+            "horizon is 99999999999999999999, but at most 1,000,000 are possible.",
+        ),
+        (
+            ["train", "LQR", "--algorithm", "sac", "--steps", "1"],
+            "steps is 1, but one iteration alone takes 1456 steps",
+        ),
     ],
 )
-def test_bad_input_is_one_clear_paragraph_and_a_non_zero_exit(arguments, message, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_one_clear_paragraph_and_a_non_zero_exit(
+    arguments, message, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 1
     error = capsys.readouterr().err
@@ -312,7 +515,17 @@ def test_help_of_train_shows_every_core_and_the_flags_of_the_readme(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--help"])
     output = capsys.readouterr().out
-    wanted = ("--core", "--costate-coef", "--dropout", "--steps", "--seed", "--out", "--resume", *CORES.names(), *PRESETS)
+    wanted = (
+        "--core",
+        "--costate-coef",
+        "--dropout",
+        "--steps",
+        "--seed",
+        "--out",
+        "--resume",
+        *CORES.names(),
+        *PRESETS,
+    )
     assert all(word in output for word in wanted)
 
 
@@ -320,7 +533,16 @@ def test_help_of_train_shows_the_settings_of_the_learner_that_was_asked_for(caps
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--algorithm", "sac", "--help-all"])
     output = capsys.readouterr().out
-    assert all(word in output for word in ("--replay.capacity", "--replay.burn-in", "--target-entropy", "--costate-memory", "--costate-coef"))
+    assert all(
+        word in output
+        for word in (
+            "--replay.capacity",
+            "--replay.burn-in",
+            "--target-entropy",
+            "--costate-memory",
+            "--costate-coef",
+        )
+    )
     assert "--clip-epsilon" not in output
 
 
@@ -363,7 +585,10 @@ def test_the_learner_of_the_fast_preset_is_that_of_its_task(tmp_path, monkeypatc
     capsys.readouterr()
     for command in ("train", "bench"):
         assert main([command, "FishSwim", "--preset", "fast", "--algorithm", "sac"]) == 1
-        assert "The preset fast is one of ppo, but --algorithm is sac. Presets of sac on FishSwim: sac-gru" in capsys.readouterr().err
+        assert (
+            "The preset fast is one of ppo, but --algorithm is sac. Presets of sac on FishSwim: sac-gru"
+            in capsys.readouterr().err
+        )
     # A task that is not there is what is wrong, and not its learner.
     assert main(["train", "FishSwimm", "--preset", "fast", "--algorithm", "ppo"]) == 1
     assert "Did you mean FishSwim" in capsys.readouterr().err
@@ -379,20 +604,67 @@ def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monk
 
     monkeypatch.setattr("costate.training.loop.train_together", note)
     assert main(["train", "WalkerStand", "--preset", "ctrnn"]) == 130
-    assert main(["train", "WalkerStand", "--preset", "authors-code", "--core", "ctrnn", "--core.initialisation", "uniform"]) == 130
+    assert (
+        main(
+            [
+                "train",
+                "WalkerStand",
+                "--preset",
+                "authors-code",
+                "--core",
+                "ctrnn",
+                "--core.initialisation",
+                "uniform",
+            ]
+        )
+        == 130
+    )
     assert main(["train", "WalkerStand", "--preset", "gru", "--costate-coef", "0.1", "--seed", "3"]) == 130
-    assert main(["train", "WalkerStand", "--algorithm", "sac", "--costate-coef", "0.1", "--replay.batch", "8"]) == 130
+    assert (
+        main(["train", "WalkerStand", "--algorithm", "sac", "--costate-coef", "0.1", "--replay.batch", "8"])
+        == 130
+    )
     assert main(["train", "WalkerStand", "--preset", "sac-ctrnn"]) == 130
-    assert main(["train", "WalkerStand", "--preset", "ncp", "--readout", "bang-off-bang", "--readout.fuel-weight", "0.5"]) == 130
+    assert (
+        main(
+            [
+                "train",
+                "WalkerStand",
+                "--preset",
+                "ncp",
+                "--readout",
+                "bang-off-bang",
+                "--readout.fuel-weight",
+                "0.5",
+            ]
+        )
+        == 130
+    )
     (ctrnn, out), (authors, _), (gru, seeded), (off_policy, _), (plain, plain_out), (fuel, _) = seen
-    assert (type(fuel.policy.core).__name__, fuel.policy.readout.fuel_weight, fuel.policy.readout.influence) == ("CostateCellConfig", 0.5, "constant")
+    assert (
+        type(fuel.policy.core).__name__,
+        fuel.policy.readout.fuel_weight,
+        fuel.policy.readout.influence,
+    ) == ("CostateCellConfig", 0.5, "constant")
     assert ctrnn.ppo.costate_coef == 0.0
     assert type(ctrnn.policy.core).__name__ == "CTRNNConfig"
     assert str(out) == os.path.join("runs", "WalkerStand", "ctrnn", "seed-0")
     assert authors.ppo.costate_hidden == "before"
-    assert (type(authors.policy.core).__name__, authors.policy.core.initialisation) == ("CTRNNConfig", "uniform")
+    assert (type(authors.policy.core).__name__, authors.policy.core.initialisation) == (
+        "CTRNNConfig",
+        "uniform",
+    )
     assert (gru.ppo.costate_coef, gru.seed) == (0.1, 3)
     assert str(seeded).endswith("seed-3")
-    assert (off_policy.algorithm, off_policy.costate_coef, off_policy.sac.replay.batch, off_policy.rollout.environments) == ("sac", 0.1, 8, 16)
-    assert (plain.algorithm, plain.costate_coef, type(plain.policy.core).__name__) == ("sac", 0.0, "CTRNNConfig")
+    assert (
+        off_policy.algorithm,
+        off_policy.costate_coef,
+        off_policy.sac.replay.batch,
+        off_policy.rollout.environments,
+    ) == ("sac", 0.1, 8, 16)
+    assert (plain.algorithm, plain.costate_coef, type(plain.policy.core).__name__) == (
+        "sac",
+        0.0,
+        "CTRNNConfig",
+    )
     assert str(plain_out) == os.path.join("runs", "WalkerStand", "sac-ctrnn", "seed-0")

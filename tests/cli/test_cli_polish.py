@@ -51,9 +51,13 @@ def test_costate_alone_is_ten_lines_with_examples_that_exist(known, capsys):
 
 
 def test_python_m_costate_is_the_command():
-    shown = subprocess.run([sys.executable, "-m", "costate", "--version"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "costate", "--version"], capture_output=True, text=True, check=True
+    )
     assert shown.stdout == f"costate {importlib.metadata.version('costate')}\n"
-    refused = subprocess.run([sys.executable, "-m", "costate", "tran"], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [sys.executable, "-m", "costate", "tran"], capture_output=True, text=True, check=False
+    )
     assert (refused.returncode, refused.stderr[:41]) == (1, "error: Unknown command 'tran'. Did you me")
 
 
@@ -106,20 +110,47 @@ def test_debug_can_be_set_in_the_environment_and_serves_every_error(monkeypatch,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "WalkerStand", "--costate-coff", "1"], "There is no setting --costate-coff. Did you mean --costate-coef"),
-        (["train", "WalkerStand", "--costate-coff=1"], "There is no setting --costate-coff. Did you mean --costate-coef"),
+        (
+            ["train", "WalkerStand", "--costate-coff", "1"],
+            "There is no setting --costate-coff. Did you mean --costate-coef",
+        ),
+        (
+            ["train", "WalkerStand", "--costate-coff=1"],
+            "There is no setting --costate-coff. Did you mean --costate-coef",
+        ),
         (["train", "WalkerStand", "--preset", "ncgru"], "--preset is 'ncgru'. Did you mean nc-gru"),
-        (["train", "WalkerStand", "--replay.window", "40"], "--replay.window is a setting of soft actor-critic, and PPO has no such setting."),
-        (["train", "WalkerStand", "--algorithm", "sac", "--clip-epsilon", "1"], "--clip-epsilon is a setting of PPO, and soft actor-critic has no"),
-        (["train", "LQR", "--algorithm", "sac", "--epochs", "1"], "--epochs is a setting of PPO, and soft actor-critic has no such setting. Leave"),
-        (["train", "WalkerStand", "--core", "rnn", "--core.damping", "1"], "--core.damping is a setting of the core cornn, and another core was"),
+        (
+            ["train", "WalkerStand", "--replay.window", "40"],
+            "--replay.window is a setting of soft actor-critic, and PPO has no such setting.",
+        ),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--clip-epsilon", "1"],
+            "--clip-epsilon is a setting of PPO, and soft actor-critic has no",
+        ),
+        (
+            ["train", "LQR", "--algorithm", "sac", "--epochs", "1"],
+            "--epochs is a setting of PPO, and soft actor-critic has no such setting. Leave",
+        ),
+        (
+            ["train", "WalkerStand", "--core", "rnn", "--core.damping", "1"],
+            "--core.damping is a setting of the core cornn, and another core was",
+        ),
         (["train", "WalkerStand", "--seed", "x"], "--seed cannot be read: 'x' is not a whole number."),
         (["train", "WalkerStand", "--seed=1.5"], "--seed cannot be read: '1.5' is not a whole number."),
         (["train", "WalkerStand", "--dropout", "x"], "--dropout cannot be read: 'x' is not a number."),
-        (["train", "WalkerStand", "--burst-length", "long"], "--burst-length cannot be read: 'long' is not a number."),
-        (["solve", "pendulum", "--initial-state", "1", "x"], "--initial-state cannot be read: ['1', 'x'] is not what it takes."),
+        (
+            ["train", "WalkerStand", "--burst-length", "long"],
+            "--burst-length cannot be read: 'long' is not a number.",
+        ),
+        (
+            ["solve", "pendulum", "--initial-state", "1", "x"],
+            "--initial-state cannot be read: ['1', 'x'] is not what it takes.",
+        ),
         (["train", "WalkerStand", "--seed"], "--seed needs a value, but none was given."),
-        (["train", "WalkerStand", "WalkerRun"], "Unexpected argument 'WalkerRun'. Is a flag missing before it?"),
+        (
+            ["train", "WalkerStand", "WalkerRun"],
+            "Unexpected argument 'WalkerRun'. Is a flag missing before it?",
+        ),
         (["train", "WalkerStand", "a", "b"], "Unexpected arguments 'a', 'b'. Is a flag missing before them?"),
         (["evaluate"], "RUN must be given."),
         (["completion", "fsh"], "SHELL is 'fsh'. Did you mean fish"),
@@ -139,11 +170,16 @@ def test_a_command_line_that_cannot_be_read_is_one_paragraph_and_exit_code_2(arg
     [
         # In a config inside of the arguments, in one inside of that, and in the arguments themselves.
         (["align", "somewhere", "--episodes", "1"], "episodes is 1, but at least 2 are needed"),
-        (["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "5"], "window is 5 and burn_in is 4"),
+        (
+            ["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "5"],
+            "window is 5 and burn_in is 4",
+        ),
         (["sweep", "laptop", "--address", "here:1"], "--address names a Ray cluster"),
     ],
 )
-def test_a_setting_that_cannot_work_comes_out_like_every_other_error(arguments, message, capsys, tmp_path, monkeypatch):
+def test_a_setting_that_cannot_work_comes_out_like_every_other_error(
+    arguments, message, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)  # so that nothing is left behind if it does work
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"error: {message}")
@@ -159,8 +195,12 @@ def test_a_setting_that_a_core_of_ones_own_refuses_is_out_of_range(monkeypatch, 
     monkeypatch.setattr(LSTMConfig, "__post_init__", check)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "LQR", "--core", "lstm", "--core.forget-bias", "1.5"]) == 2
-    assert capsys.readouterr().err.startswith("error: A setting is out of range: forget_bias is 1.5, but a gate of mine lies between 0 and 1. ")
-    with pytest.raises(ConfigError, match=r"A setting of config.policy.core is out of range: forget_bias is 1.5"):
+    assert capsys.readouterr().err.startswith(
+        "error: A setting is out of range: forget_bias is 1.5, but a gate of mine lies between 0 and 1. "
+    )
+    with pytest.raises(
+        ConfigError, match=r"A setting of config.policy.core is out of range: forget_bias is 1.5"
+    ):
         with_overrides(RunConfig("LQR"), {"policy": {"core": {"name": "lstm", "forget_bias": 1.5}}})
 
 
@@ -178,9 +218,16 @@ def test_without_tyros_hook_a_setting_that_cannot_work_still_comes_out_so(monkey
 def test_a_document_has_stdout_for_itself(capsys):
     with document_on_stdout(True) as give:
         print("for people")
-        give({"value": 1.5, "missing": math.nan, "file": pathlib.Path("a/b"), "inner": {"many": (math.inf, 2)}})
+        give(
+            {"value": 1.5, "missing": math.nan, "file": pathlib.Path("a/b"), "inner": {"many": (math.inf, 2)}}
+        )
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"value": 1.5, "missing": None, "file": "a/b", "inner": {"many": [None, 2]}}
+    assert json.loads(captured.out) == {
+        "value": 1.5,
+        "missing": None,
+        "file": "a/b",
+        "inner": {"many": [None, 2]},
+    }
     assert captured.err == "for people\n"
 
 
@@ -207,7 +254,10 @@ def test_tasks_as_a_document(capsys):
     assert (walker["action_size"], walker["control_timestep"], walker["in_paper"]) == (6, 0.025, True)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "robustness", "align", "sweep", "memory", "report", "tasks", "solve", "bench", "export"])
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate", "robustness", "align", "sweep", "memory", "report", "tasks", "solve", "bench", "export"],
+)
 def test_commands_with_a_result_can_give_it_to_a_script(known, command):
     assert "--json" in {flag.name for flag in known[command].flags}
 
@@ -306,7 +356,9 @@ def test_bars_have_colours_unless_they_are_not_wanted(monkeypatch, wanted):
             if isinstance(shown, LiveCountdown):
                 shown.tell(0.5, "half")
             else:
-                shown.progress(Progression({"env_steps": 5, "training/sps": 1.0}, total_steps=10, seconds_left=5.0))
+                shown.progress(
+                    Progression({"env_steps": 5, "training/sps": 1.0}, total_steps=10, seconds_left=5.0)
+                )
     assert bool(COLOUR.search(screen.getvalue())) is wanted
 
 
@@ -314,7 +366,11 @@ def on_a_terminal(arguments, **environment):
     """What a program writes to a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "costate.cli", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment
+        [sys.executable, "-m", "costate.cli", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | environment,
     )
     os.close(theirs)
     seen = b""

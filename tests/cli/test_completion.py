@@ -27,7 +27,9 @@ def bash(text: str, folder, *lines: list[str]) -> list[list[str]]:
     """What bash would offer for each line, whose last word is under the cursor."""
     program = 'source /dev/stdin; try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _costate; printf \'%s|\' "${COMPREPLY[@]}"; echo; }\n'
     program += "\n".join("try " + " ".join(f"'{word}'" for word in line) for line in lines)
-    found = subprocess.run(["bash", "--norc", "-c", program], input=text, capture_output=True, text=True, cwd=folder, check=True)
+    found = subprocess.run(
+        ["bash", "--norc", "-c", program], input=text, capture_output=True, text=True, cwd=folder, check=True
+    )
     assert found.stderr == ""
     return [[word for word in line.split("|") if word] for line in found.stdout.splitlines()]
 
@@ -76,7 +78,13 @@ def test_fish_completes_commands_settings_and_values(tmp_path):
 
     def offered(line: str) -> list[str]:
         program = f"source c.fish; complete -C '{line}'"
-        result = subprocess.run([shell("fish"), "--no-config", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+        result = subprocess.run(
+            [shell("fish"), "--no-config", "-c", program],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=True,
+        )
         return [row.split("\t")[0] for row in result.stdout.splitlines()]
 
     assert offered("costate ev") == ["evaluate"]
@@ -95,7 +103,9 @@ def test_zsh_offers_settings_and_values(tmp_path):
         "try() { words=($@); CURRENT=$#; PREFIX=$@[-1]; _costate }; "
         "try costate t; try costate train -; try costate train --preset n; try costate train W; try costate evaluate r"
     )
-    result = subprocess.run([shell("zsh"), "-f", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    result = subprocess.run(
+        [shell("zsh"), "-f", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
     assert result.stdout.splitlines() == [
         "train:Train what isn't trained. evaluate:Play.",
         "--preset --out --seed --overwrite",
@@ -107,6 +117,12 @@ def test_zsh_offers_settings_and_values(tmp_path):
 
 def test_tcsh_reads_its_script(tmp_path):
     (tmp_path / "c.tcsh").write_text(script("tcsh", GRAMMAR))
-    result = subprocess.run([shell("tcsh"), "-f", "-c", "source c.tcsh; complete"], capture_output=True, text=True, cwd=tmp_path, check=True)
+    result = subprocess.run(
+        [shell("tcsh"), "-f", "-c", "source c.tcsh; complete"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
     assert "'p/1/(train evaluate)/'" in result.stdout
     assert "'n/--preset/(gru nc-gru nc-ctrnn)/'" in result.stdout

@@ -6,7 +6,14 @@ import math
 import pytest
 from rich.console import Console
 
-from costate.training.console import LiveReporter, PlainReporter, Progression, duration, plain_header, plain_line
+from costate.training.console import (
+    LiveReporter,
+    PlainReporter,
+    Progression,
+    duration,
+    plain_header,
+    plain_line,
+)
 
 
 def progression(steps: int = 640_000, episode_return: float = 123.456) -> Progression:
@@ -36,7 +43,11 @@ def test_plain_lines_come_at_intervals_and_always_at_the_end(capsys):
     reporter = PlainReporter(interval=3600.0)
     for steps in (320_000, 640_000, 1_000_000):
         reporter.progress(progression(steps))
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["steps", "320,000", "1,000,000"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "steps",
+        "320,000",
+        "1,000,000",
+    ]
 
 
 def test_the_live_bar_shows_steps_return_loss_speed_and_time_left():
@@ -46,10 +57,21 @@ def test_the_live_bar_shows_steps_return_loss_speed_and_time_left():
     reporter.progress(progression())
     reporter.close()
     shown = screen.getvalue()
-    for text in ("compiling", "compiled in 5.0 s", "0.6/1.0M", "return 123", "co-state 0.46", "12,346 steps/s", "1:02:05 left"):
+    for text in (
+        "compiling",
+        "compiled in 5.0 s",
+        "0.6/1.0M",
+        "return 123",
+        "co-state 0.46",
+        "12,346 steps/s",
+        "1:02:05 left",
+    ):
         assert text in shown
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0:00"), (59.6, "1:00"), (3599.0, "59:59"), (3600.0, "1:00:00"), (-1.0, "0:00")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0:00"), (59.6, "1:00"), (3599.0, "59:59"), (3600.0, "1:00:00"), (-1.0, "0:00")],
+)
 def test_durations_read_like_a_clock(seconds, text):
     assert duration(seconds) == text

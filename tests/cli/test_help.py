@@ -23,7 +23,17 @@ from costate.policies.cores import CORES
 
 WIDTH, SCREEN = 100, 45
 # What tyro writes for types, and no person would.
-TYPE_NOISE = ("{None}", "[[", "...", "(default: '')", "(default: )", "(default: ())", "MISSING", "None|", "<class")
+TYPE_NOISE = (
+    "{None}",
+    "[[",
+    "...",
+    "(default: '')",
+    "(default: )",
+    "(default: ())",
+    "MISSING",
+    "None|",
+    "<class",
+)
 
 
 def shown(*arguments: str) -> str:
@@ -80,13 +90,20 @@ def test_settings_are_read_from_fields_types_and_the_sentences_below_them():
         ("inner.mode", ("--inner.mode",), "slow|fast"),
         ("given", ("--given",), "INT"),
     ]
-    assert (found["out"].description, found["out"].paths, found["name"].description) == ("Where it goes.", True, "Of whom.")
+    assert (found["out"].description, found["out"].paths, found["name"].description) == (
+        "Where it goes.",
+        True,
+        "Of whom.",
+    )
     assert found["inner.mode"].choices == ("slow", "fast")
     # A switch is shown as the flag that changes something.
     assert (found["quick"].flag, found["check"].flag) == ("--quick", "--no-check")
     # Those of an instance are its own.
     other = Example(inner=Inner(rate=0.25))
-    assert [setting.default for setting in settings_of(other) if setting.place.endswith("rate")] == [0.5, 0.25]
+    assert [setting.default for setting in settings_of(other) if setting.place.endswith("rate")] == [
+        0.5,
+        0.25,
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -99,7 +116,9 @@ def test_the_settings_are_those_that_the_parser_takes(command):
     drawn = io.StringIO()
     with contextlib.redirect_stdout(drawn), contextlib.suppress(SystemExit):
         tyro.cli(kind, args=["--help"], **default)
-    flags = set(re.findall(r"^\W? ?(--[a-z][\w.-]*)", drawn.getvalue(), re.MULTILINE)) | set(re.findall(r", (--no-[\w.-]+)", drawn.getvalue()))
+    flags = set(re.findall(r"^\W? ?(--[a-z][\w.-]*)", drawn.getvalue(), re.MULTILINE)) | set(
+        re.findall(r", (--no-[\w.-]+)", drawn.getvalue())
+    )
     assert {name for setting in settings_of(shape) for name in setting.names} == flags - {"--help"}
 
 
@@ -126,7 +145,18 @@ def test_train_help_is_one_screen_with_examples_first_and_groups(learner):
     titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert titles == ["Examples:", "Run:", "Task and sensors:", "Learner:", "Policy:", "Logging:"]
     text = "\n".join(lines)
-    usual = ("--steps", "--seed", "--out", "--resume", "--dropout", "--costate-coef", "--learning-rate", "--core", *CORES.names(), *PRESETS)
+    usual = (
+        "--steps",
+        "--seed",
+        "--out",
+        "--resume",
+        "--dropout",
+        "--costate-coef",
+        "--learning-rate",
+        "--core",
+        *CORES.names(),
+        *PRESETS,
+    )
     assert [word for word in usual if word not in text] == []
     assert "--help-all" in lines[-1]
 
@@ -141,7 +171,11 @@ def test_help_all_shows_every_setting_of_train_once():
 
 
 def test_what_is_on_the_first_screen_exists_for_some_learner():
-    places = {setting.place for learner in ([], ["--algorithm", "sac"]) for setting in settings_of(train.arguments_for(learner))}
+    places = {
+        setting.place
+        for learner in ([], ["--algorithm", "sac"])
+        for setting in settings_of(train.arguments_for(learner))
+    }
     assert set(train.LAYOUT.usual) <= places
     named = {place for group in train.LAYOUT.groups.values() for place in group}
     assert named <= places | {place.split(".")[0] for place in places}
@@ -151,7 +185,8 @@ def test_the_examples_of_train_can_be_read(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     seen = []
     monkeypatch.setattr(
-        "costate.training.loop.train_together", lambda configs, outs, **_: seen.append(configs[0].task) or (_ for _ in ()).throw(KeyboardInterrupt)
+        "costate.training.loop.train_together",
+        lambda configs, outs, **_: seen.append(configs[0].task) or (_ for _ in ()).throw(KeyboardInterrupt),
     )
     for example, _ in train.LAYOUT.examples:
         words = example.split()[1:]
@@ -171,11 +206,17 @@ def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
 def test_help_of_a_command_that_shows_everything_anyway_is_the_same():
     assert shown("evaluate", "-h") == shown("evaluate", "--help") == shown("evaluate", "--help-all")
     # The sensors are those of training, whatever the defaults of the class are.
-    assert "--dropout FLOAT             Probability that a whole observation goes dark.\n" in shown("evaluate", "--help")
+    assert "--dropout FLOAT             Probability that a whole observation goes dark.\n" in shown(
+        "evaluate", "--help"
+    )
 
 
 def test_help_imports_no_engine():
-    program = "import sys; from costate.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+    program = (
+        "import sys; from costate.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+    )
     program += "print(sorted({'envpool', 'dm_control', 'matplotlib', 'scipy.optimize', 'ray', 'viser'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -10,7 +10,15 @@ from costate._base.errors import ConfigError
 from costate._base.plain_data import encode
 from costate.config.naming import variant_name
 from costate.config.presets import FASTEST, PRESETS, preset
-from costate.config.run_config import RunConfig, check_seed, config_hash, differing_fields, from_json, to_json, with_overrides
+from costate.config.run_config import (
+    RunConfig,
+    check_seed,
+    config_hash,
+    differing_fields,
+    from_json,
+    to_json,
+    with_overrides,
+)
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.learners.ppo.config import PPOConfig
@@ -39,14 +47,23 @@ def test_a_soft_actor_critic_stored_before_statistics_could_run_on_has_them_froz
 def test_presets_are_the_papers_variants():
     coefficients = {name: preset(name, "WalkerStand").costate_coef for name in PRESETS}
     paper = {"gru": 0.0, "nc-gru": 0.05, "ctrnn": 0.0, "nc-ctrnn": 0.05, "authors-code": 0.05, "ncp": 0.05}
-    assert coefficients == paper | {"sac-gru": 0.0, "nc-sac-gru": 0.05, "sac-ctrnn": 0.0, "nc-sac-ctrnn": 0.05, "fast": 0.0}
+    assert coefficients == paper | {
+        "sac-gru": 0.0,
+        "nc-sac-gru": 0.05,
+        "sac-ctrnn": 0.0,
+        "nc-sac-ctrnn": 0.05,
+        "fast": 0.0,
+    }
     assert [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"] == list(paper)
     assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
     assert isinstance(preset("nc-sac-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
 
 
 def test_the_fast_preset_learns_on_policy_only_where_controls_hardly_matter():
-    learners = {task: preset("fast", task).algorithm for task in (*PAPER_TASKS, "FishUpright", "LQG", "gym:Pendulum-v1")}
+    learners = {
+        task: preset("fast", task).algorithm
+        for task in (*PAPER_TASKS, "FishUpright", "LQG", "gym:Pendulum-v1")
+    }
     assert [task for task, learner in learners.items() if learner == "ppo"] == ["FingerTurnHard", "FishSwim"]
     # A critic that sees would not know the state of LQG.
     assert preset("fast", "LQG").sac.critic == "recurrent"
@@ -64,23 +81,47 @@ def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning(
     del old["algorithm"], old["sac"]
     assert from_json(old) == preset("nc-gru", "WalkerStand")
     # As it was computed before there was a choice.
-    assert config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, ppo=PPOConfig(costate_coef=0.1))) == "7bf508d1ec26"
+    assert (
+        config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, ppo=PPOConfig(costate_coef=0.1)))
+        == "7bf508d1ec26"
+    )
 
 
 def test_defaults_are_the_papers_table():
     config = RunConfig("WalkerStand")
-    assert (config.policy.hidden_size, config.rollout.environments, config.rollout.rollout_length) == (128, 32, 1000)
-    assert (config.ppo.epochs, config.ppo.minibatches, config.ppo.learning_rate, config.ppo.adam_epsilon) == (4, 4, 2.5e-4, 1e-5)
-    assert (config.ppo.discount, config.ppo.trace_decay, config.ppo.clip_epsilon, config.ppo.max_gradient_norm) == (0.99, 0.95, 0.2, 0.5)
+    assert (config.policy.hidden_size, config.rollout.environments, config.rollout.rollout_length) == (
+        128,
+        32,
+        1000,
+    )
+    assert (config.ppo.epochs, config.ppo.minibatches, config.ppo.learning_rate, config.ppo.adam_epsilon) == (
+        4,
+        4,
+        2.5e-4,
+        1e-5,
+    )
+    assert (
+        config.ppo.discount,
+        config.ppo.trace_decay,
+        config.ppo.clip_epsilon,
+        config.ppo.max_gradient_norm,
+    ) == (0.99, 0.95, 0.2, 0.5)
     assert (config.ppo.value_coef, config.ppo.entropy_coef, config.ppo.costate_coef) == (0.5, 0.01, 0.05)
-    assert (config.rollout.observation_clip, config.ppo.reward_clip, config.sensors.dropout) == (10.0, 10.0, 0.5)
+    assert (config.rollout.observation_clip, config.ppo.reward_clip, config.sensors.dropout) == (
+        10.0,
+        10.0,
+        0.5,
+    )
     assert config.iterations * config.rollout.steps_per_iteration == 60_000_000
     assert RunConfig("WalkerRun").iterations * 32_000 == 100_000_000
 
 
 def test_authors_code_groups_every_choice_in_which_the_code_departs_from_the_text():
     fields = {
-        line.split(":")[0] for line in differing_fields(to_json(preset("nc-gru", "WalkerStand")), to_json(preset("authors-code", "WalkerStand")))
+        line.split(":")[0]
+        for line in differing_fields(
+            to_json(preset("nc-gru", "WalkerStand")), to_json(preset("authors-code", "WalkerStand"))
+        )
     }
     assert fields == {
         "policy.core.name",
@@ -122,7 +163,12 @@ def test_a_field_that_an_older_version_did_not_know_has_its_default_and_leaves_t
 def test_overrides_change_what_they_name_and_nothing_else():
     config = RunConfig("WalkerStand", seed=3, ppo=PPOConfig(epochs=2))
     changed = with_overrides(config, {"ppo": {"costate_coef": 0.1}, "policy": {"core": {"name": "ctrnn"}}})
-    assert changed == RunConfig("WalkerStand", seed=3, policy=PolicyConfig(core=CTRNNConfig()), ppo=PPOConfig(epochs=2, costate_coef=0.1))
+    assert changed == RunConfig(
+        "WalkerStand",
+        seed=3,
+        policy=PolicyConfig(core=CTRNNConfig()),
+        ppo=PPOConfig(epochs=2, costate_coef=0.1),
+    )
     assert with_overrides(config, {}) == config
     with pytest.raises(ConfigError, match=r"config.ppo has an unknown field 'epoch'. Did you mean epochs"):
         with_overrides(config, {"ppo": {"epoch": 3}})
@@ -148,16 +194,40 @@ def test_differing_fields_names_them_with_both_values():
         ({"checkpoint_every": 0}, "checkpoint_every is 0"),
         ({"rollout": RolloutConfig(environments=30)}, "28 or 32 environments"),
         ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.0)}, "no sensor ever fails"),
-        ({"rollout": RolloutConfig(fault_warmup=0.3), "sensors": SensorConfig(0.5, burst_length=5.0, delay=2)}, "burst_length, delay cannot set in"),
-        ({"ppo": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"}, "adaptive, which would soon undo"),
-        ({"seed": 99_999_999_999_999_999_999}, "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295"),
-        ({"steps": 10**20}, "steps is 100000000000000000000, but a run has at most 999,999,999,999 environment steps"),
-        ({"checkpoint_every": 10**20}, "checkpoint_every is 100000000000000000000, but no setting is larger than 2,147,483,647"),
+        (
+            {
+                "rollout": RolloutConfig(fault_warmup=0.3),
+                "sensors": SensorConfig(0.5, burst_length=5.0, delay=2),
+            },
+            "burst_length, delay cannot set in",
+        ),
+        (
+            {"ppo": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"},
+            "adaptive, which would soon undo",
+        ),
+        (
+            {"seed": 99_999_999_999_999_999_999},
+            "seed is 99999999999999999999, but seeds are whole numbers from 0 to 4294967295",
+        ),
+        (
+            {"steps": 10**20},
+            "steps is 100000000000000000000, but a run has at most 999,999,999,999 environment steps",
+        ),
+        (
+            {"checkpoint_every": 10**20},
+            "checkpoint_every is 100000000000000000000, but no setting is larger than 2,147,483,647",
+        ),
         ({"sensors": SensorConfig(noise=1e39)}, r"noise is 1e\+39, but no setting is larger than 3e\+38"),
         ({"ppo": PPOConfig(epochs=10**20)}, "epochs is 100000000000000000000, but no setting is larger"),
-        ({"rollout": RolloutConfig(environments=10**20)}, "environments is 100000000000000000000, but no setting is larger"),
+        (
+            {"rollout": RolloutConfig(environments=10**20)},
+            "environments is 100000000000000000000, but no setting is larger",
+        ),
         # Without counting to the number of streams in search of its divisors.
-        ({"rollout": RolloutConfig(environments=999_999_999, rollout_length=1), "steps": 10**11}, "cannot be split evenly into 4 minibatches"),
+        (
+            {"rollout": RolloutConfig(environments=999_999_999, rollout_length=1), "steps": 10**11},
+            "cannot be split evenly into 4 minibatches",
+        ),
         (
             {"algorithm": "sac", "steps": 1},
             "steps is 1, but one iteration alone takes 1456 steps",
@@ -168,7 +238,10 @@ def test_differing_fields_names_them_with_both_values():
             r"least --steps 7280",
         ),
         (
-            {"algorithm": "sac", "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5))},
+            {
+                "algorithm": "sac",
+                "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5)),
+            },
             "initial_deviation is 0.5, but soft actor-critic .* no effect",
         ),
     ],
@@ -183,19 +256,43 @@ def test_impossible_runs_are_refused(settings, message):
     [
         (lambda d: d.pop("task"), "lacks the field 'task'"),
         (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
-        (lambda d: d["ppo"].update(epochs="four"), "config.ppo.epochs is 'four', but it should be a whole number"),
+        (
+            lambda d: d["ppo"].update(epochs="four"),
+            "config.ppo.epochs is 'four', but it should be a whole number",
+        ),
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
-        (lambda d: d["ppo"].update(costate_hidden="now"), "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'"),
+        (
+            lambda d: d["ppo"].update(costate_hidden="now"),
+            "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'",
+        ),
         (lambda d: d.update(policy=3), "config.policy should be an object"),
-        (lambda d: d["policy"]["core"].update(name=5), "The name of a core is 5, but a name is a text, such as "),
+        (
+            lambda d: d["policy"]["core"].update(name=5),
+            "The name of a core is 5, but a name is a text, such as ",
+        ),
         (lambda d: d["policy"]["core"].update(name=None), "The name of a core is None, but a name is a text"),
-        (lambda d: d["policy"]["readout"].update(name=["quadratic"]), r"The name of a readout is \['quadratic'\], but a name is a text"),
-        (lambda d: d["policy"]["readout"].update(name={"a": 1}), "The name of a readout is {'a': 1}, but a name is a text"),
+        (
+            lambda d: d["policy"]["readout"].update(name=["quadratic"]),
+            r"The name of a readout is \['quadratic'\], but a name is a text",
+        ),
+        (
+            lambda d: d["policy"]["readout"].update(name={"a": 1}),
+            "The name of a readout is {'a': 1}, but a name is a text",
+        ),
         (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
-        (lambda d: d.update(algorithm=["ppo"]), r"config.algorithm is \['ppo'\], but it should be 'ppo' or 'sac'"),
-        (lambda d: d.update(seed=99_999_999_999_999_999_999), "seed is 99999999999999999999, but seeds are whole numbers"),
+        (
+            lambda d: d.update(algorithm=["ppo"]),
+            r"config.algorithm is \['ppo'\], but it should be 'ppo' or 'sac'",
+        ),
+        (
+            lambda d: d.update(seed=99_999_999_999_999_999_999),
+            "seed is 99999999999999999999, but seeds are whole numbers",
+        ),
         (lambda d: d["sensors"].update(hide=[5]), r"config.sensors.hide\[0\] is 5, but it should be str"),
-        (lambda d: d["ppo"].update(learning_rate=10**400), "config.ppo.learning_rate is a number of 401 digits, but it must be a finite number"),
+        (
+            lambda d: d["ppo"].update(learning_rate=10**400),
+            "config.ppo.learning_rate is a number of 401 digits, but it must be a finite number",
+        ),
     ],
 )
 def test_broken_json_is_refused_with_the_place(change, message):

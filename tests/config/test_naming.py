@@ -26,12 +26,16 @@ def ppo(**settings: object) -> RunConfig:
 
 def replaying(window: int) -> RunConfig:
     usual = preset("sac-gru", "WalkerStand")
-    return dataclasses.replace(usual, sac=dataclasses.replace(usual.sac, replay=dataclasses.replace(usual.sac.replay, window=window)))
+    return dataclasses.replace(
+        usual, sac=dataclasses.replace(usual.sac, replay=dataclasses.replace(usual.sac.replay, window=window))
+    )
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_recognised_whatever_its_seed_and_budget(name):
-    config = dataclasses.replace(preset(name, "WalkerStand"), seed=4, steps=64_000, checkpoint_every=7, evaluate_every=0)
+    config = dataclasses.replace(
+        preset(name, "WalkerStand"), seed=4, steps=64_000, checkpoint_every=7, evaluate_every=0
+    )
     assert variant_name(config) == variant_name(config, name) == name
 
 
@@ -78,7 +82,9 @@ def test_a_preset_with_a_changed_setting_is_near_to_itself():
 
 def test_a_name_does_not_depend_on_how_its_config_was_asked_for():
     changed = ppo(costate_coef=0.1)
-    assert {variant_name(changed, wanted) for wanted in (*PRESETS, "", "runs", "nc-gru-dd3880")} == {"nc-gru+costate-coef=0.1"}
+    assert {variant_name(changed, wanted) for wanted in (*PRESETS, "", "runs", "nc-gru-dd3880")} == {
+        "nc-gru+costate-coef=0.1"
+    }
 
 
 def test_other_configs_have_other_names():
@@ -86,26 +92,63 @@ def test_other_configs_have_other_names():
     clips = [None, 1.0, 10.0, 100.0, 1e16, 1e17]
     many = {ppo(costate_coef=c, reward_clip=clip) for c in weights for clip in clips}
     long = {
-        ppo(adam_epsilon=1e-7, discount=0.97, trace_decay=0.93, clip_epsilon=0.1, value_coef=0.4, entropy_coef=0.02 + i / 1000) for i in range(10)
+        ppo(
+            adam_epsilon=1e-7,
+            discount=0.97,
+            trace_decay=0.93,
+            clip_epsilon=0.1,
+            value_coef=0.4,
+            entropy_coef=0.02 + i / 1000,
+        )
+        for i in range(10)
     }
     names = {variant_name(config).lower() for config in many | long}
     assert len(names) == len(many) + len(long) == 8 * 6 + 10
-    texts = [("a",), ("A",), ("a b",), ("a-b",), ("a", "b"), ("a,b",), ("none",), (), ("a/b",), ("a:b",), ("ä",), ("a+hide=b",)]
+    texts = [
+        ("a",),
+        ("A",),
+        ("a b",),
+        ("a-b",),
+        ("a", "b"),
+        ("a,b",),
+        ("none",),
+        (),
+        ("a/b",),
+        ("a:b",),
+        ("ä",),
+        ("a+hide=b",),
+    ]
     assert len({joined("gru", {"hide": list(groups)}).lower() for groups in texts}) == len(texts)
 
 
-@pytest.mark.parametrize("value", ["a b/c:d'e\"f*?$(x)", "." * 200, "ü", "-", "", "x.", "A", "~", "a\nb", "e" * 300])
+@pytest.mark.parametrize(
+    "value", ["a b/c:d'e\"f*?$(x)", "." * 200, "ü", "-", "", "x.", "A", "~", "a\nb", "e" * 300]
+)
 def test_names_are_safe_for_file_systems_and_shells(value):
-    for name in (joined("nc-gru", {"hide": [value]}), joined("nc-gru", {"core": value}), joined("nc-gru", {f"core.{value}": 1})):
+    for name in (
+        joined("nc-gru", {"hide": [value]}),
+        joined("nc-gru", {"core": value}),
+        joined("nc-gru", {f"core.{value}": 1}),
+    ):
         assert len(name) <= LONGEST < 100
         assert re.fullmatch(r"[a-z][a-z0-9.,_+=-]*[a-z0-9]", name)
 
 
 def test_a_long_name_says_what_fits_and_ends_with_a_digest():
-    config = ppo(adam_epsilon=1e-7, discount=0.97, trace_decay=0.93, clip_epsilon=0.1, value_coef=0.4, entropy_coef=0.02, max_gradient_norm=0.7)
+    config = ppo(
+        adam_epsilon=1e-7,
+        discount=0.97,
+        trace_decay=0.93,
+        clip_epsilon=0.1,
+        value_coef=0.4,
+        entropy_coef=0.02,
+        max_gradient_norm=0.7,
+    )
     name = variant_name(config)
     assert len(name) <= LONGEST
-    assert re.fullmatch(r"nc-gru\+adam-epsilon=1e-07\+clip-epsilon=0\.1\+discount=0\.97\+.*\+[0-9a-f]{8}", name)
+    assert re.fullmatch(
+        r"nc-gru\+adam-epsilon=1e-07\+clip-epsilon=0\.1\+discount=0\.97\+.*\+[0-9a-f]{8}", name
+    )
 
 
 def test_a_field_that_comes_later_renames_nothing(monkeypatch):
@@ -125,8 +168,13 @@ def test_a_field_that_comes_later_renames_nothing(monkeypatch):
 
 def test_a_valid_config_has_a_name_though_its_budget_would_not_suffice_for_another():
     """The task's budget of LQR is not enough for one iteration of so many environments."""
-    assert variant_name(RunConfig("LQR", steps=64_000_000, rollout=RolloutConfig(environments=16_000))) == "nc-gru+environments=16000"
-    few = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), rollout=RolloutConfig(environments=4), steps=8000)
+    assert (
+        variant_name(RunConfig("LQR", steps=64_000_000, rollout=RolloutConfig(environments=16_000)))
+        == "nc-gru+environments=16000"
+    )
+    few = dataclasses.replace(
+        preset("nc-gru", "CartpoleSwingup"), rollout=RolloutConfig(environments=4), steps=8000
+    )
     assert variant_name(few) == "nc-gru+environments=4"
 
 

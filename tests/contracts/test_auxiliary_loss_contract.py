@@ -19,7 +19,9 @@ def build(name: str) -> AbstractAuxiliaryLoss:
     loss = LOSSES[name]().build(jax.random.key(0), H, F, SENSORS)
     leaves, structure = jax.tree.flatten(loss)
     keys = jax.random.split(jax.random.key(1), max(1, len(leaves)))
-    shaken = [leaf + 0.3 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=False)]
+    shaken = [
+        leaf + 0.3 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=False)
+    ]
     return jax.tree.unflatten(structure, shaken)
 
 
@@ -67,8 +69,13 @@ def test_gradients_by_memory_features_and_weights_are_finite_differences(name):
         for number in range(3):
             keys = jax.random.split(jax.random.key(10 + number), len(leaves))
             pairs = zip(keys, leaves, strict=True)
-            along = jax.tree.unflatten(structure, [jax.random.normal(key, leaf.shape, jnp.float64) for key, leaf in pairs])
-            ahead, behind = (total(jax.tree.map(lambda leaf, step, e=e: leaf + e * step, point, along)) for e in (1e-6, -1e-6))
+            along = jax.tree.unflatten(
+                structure, [jax.random.normal(key, leaf.shape, jnp.float64) for key, leaf in pairs]
+            )
+            ahead, behind = (
+                total(jax.tree.map(lambda leaf, step, e=e: leaf + e * step, point, along))
+                for e in (1e-6, -1e-6)
+            )
             slope = sum(jnp.vdot(g, a) for g, a in zip(*map(jax.tree.leaves, (gradient, along)), strict=True))
             assert np.isfinite(slope)
             np.testing.assert_allclose(slope, (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-8)

@@ -14,7 +14,9 @@ from costate.policies.cores import CORES, AbstractCore
 T, B, F, H = 12, 3, 5, 7
 pytestmark = pytest.mark.parametrize("name", CORES.names())
 # Each as one program: operation by operation, every one of them would be compiled for itself.
-feature_gradients, read_sequence, step_batch, unroll = map(jax.jit, (cores.feature_gradients, cores.read_sequence, cores.step_batch, cores.unroll))
+feature_gradients, read_sequence, step_batch, unroll = map(
+    jax.jit, (cores.feature_gradients, cores.read_sequence, cores.step_batch, cores.unroll)
+)
 
 
 @functools.cache
@@ -38,7 +40,9 @@ def sequence(core: AbstractCore) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def double(tree):
-    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a, np.float64)) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+    return jax.tree.map(
+        lambda a: jnp.asarray(np.asarray(a, np.float64)) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree
+    )
 
 
 def test_unroll_equals_stepping_one_stream_at_a_time(name):
@@ -61,7 +65,11 @@ def test_taken_apart_it_steps_the_same(name):
     features, state, is_first = sequence(core)
     apart = jax.jit(lambda core, *row: cores.step_batch(core.apart(), *row))
     # float32 sums in another order.
-    np.testing.assert_allclose(apart(core, features[0], state, is_first[0]), step_batch(core, features[0], state, is_first[0]), atol=1e-6)
+    np.testing.assert_allclose(
+        apart(core, features[0], state, is_first[0]),
+        step_batch(core, features[0], state, is_first[0]),
+        atol=1e-6,
+    )
     assert (core.apart().hidden_size, core.apart().state_size) == (core.hidden_size, core.state_size)
 
 
@@ -83,8 +91,12 @@ def test_unroll_equals_a_plain_loop_in_value_and_gradient(name):
         def loss(way, core, features, state):
             return (weights * jnp.sin(way(core, features, state, is_first))).sum()
 
-        fast = jax.jit(jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2)))(core, features, state)
-        plain = jax.jit(jax.value_and_grad(lambda *a: loss(looped, *a), argnums=(0, 1, 2)))(core, features, state)
+        fast = jax.jit(jax.value_and_grad(lambda *a: loss(unroll, *a), argnums=(0, 1, 2)))(
+            core, features, state
+        )
+        plain = jax.jit(jax.value_and_grad(lambda *a: loss(looped, *a), argnums=(0, 1, 2)))(
+            core, features, state
+        )
         # Both are the same sums in float64, in another order.
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), fast, plain)
 
@@ -106,7 +118,9 @@ def test_gradient_equals_finite_differences(name):
             direction = jax.tree.map(lambda a, random=random: random.normal(size=a.shape), inputs)
             slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
             step = 1e-6
-            ahead, behind = (loss(jax.tree.map(lambda a, d, s=s: a + s * d, inputs, direction)) for s in (step, -step))
+            ahead, behind = (
+                loss(jax.tree.map(lambda a, d, s=s: a + s * d, inputs, direction)) for s in (step, -step)
+            )
             # Central differences in float64: truncation ~ step², rounding ~ 1e-16 / step.
             np.testing.assert_allclose(slope, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)
 
@@ -127,7 +141,9 @@ def test_the_past_is_forgotten_where_an_episode_starts(name):
 def test_the_past_before_a_start_gets_no_gradient(name):
     core = build(name)
     features, state, is_first = sequence(core)
-    gradient = np.asarray(jax.jit(jax.grad(lambda x: unroll(core, x, state, is_first)[5:, 1].sum()))(features))
+    gradient = np.asarray(
+        jax.jit(jax.grad(lambda x: unroll(core, x, state, is_first)[5:, 1].sum()))(features)
+    )
     assert not gradient[:5, 1].any()
     assert gradient[6, 1].any()
 
@@ -136,7 +152,9 @@ def test_previous_is_what_the_core_continued_from(name):
     core = build(name)
     features, state, is_first = sequence(core)
     memory = read_sequence(core, features, state, is_first)
-    again = jax.jit(jax.vmap(jax.vmap(lambda feature, state: core.step(feature, state))))(features, memory.previous)
+    again = jax.jit(jax.vmap(jax.vmap(lambda feature, state: core.step(feature, state))))(
+        features, memory.previous
+    )
     np.testing.assert_allclose(core.expose(again), memory.hiddens, atol=2e-6)
     np.testing.assert_allclose(again[-1], memory.final, atol=4e-6)
     np.testing.assert_array_equal(memory.previous[5, 1], np.zeros(core.state_size))
@@ -155,17 +173,29 @@ def test_feature_gradients_equal_the_derivative_of_one_step(name):
         s, (features, is_first, cotangents) = state, jax.device_get((features, is_first, cotangents))
         for t in range(T):
             s = np.where(is_first[t][:, None], 0.0, s)
-            np.testing.assert_allclose(gradients[t], np.einsum("bh,bhf->bf", cotangents[t], shown_by(features[t], s)), rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(
+                gradients[t],
+                np.einsum("bh,bhf->bf", cotangents[t], shown_by(features[t], s)),
+                rtol=1e-11,
+                atol=1e-12,
+            )
             s = step(features[t], s)
 
 
 def test_a_batch_step_equals_single_steps(name):
     core = build(name)
     features, state, is_first = sequence(core)
-    stepped, step = step_batch(core, features[5], state, is_first[5]), jax.jit(lambda feature, state: core.step(feature, state))
+    stepped, step = (
+        step_batch(core, features[5], state, is_first[5]),
+        jax.jit(lambda feature, state: core.step(feature, state)),
+    )
     for b in range(B):
         # float32 sums in another order.
-        np.testing.assert_allclose(stepped[b], step(features[5, b], jnp.zeros_like(state[b]) if is_first[5, b] else state[b]), atol=1e-6)
+        np.testing.assert_allclose(
+            stepped[b],
+            step(features[5, b], jnp.zeros_like(state[b]) if is_first[5, b] else state[b]),
+            atol=1e-6,
+        )
 
 
 def test_sizes_are_the_widths_of_what_is_carried_and_of_what_is_shown(name):

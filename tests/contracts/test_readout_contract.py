@@ -11,10 +11,15 @@ import pytest
 from costate.policies.readouts import READOUTS, AbstractReadout
 
 T, B, H, A = 4, 3, 6, 2
-WITH_INFLUENCE = [name for name in READOUTS.names() if "influence" in {field.name for field in dataclasses.fields(READOUTS[name])}]
+WITH_INFLUENCE = [
+    name
+    for name in READOUTS.names()
+    if "influence" in {field.name for field in dataclasses.fields(READOUTS[name])}
+]
 INFLUENCES = [(name, influence) for name in WITH_INFLUENCE for influence in ("constant", "observed")]
 every_readout = pytest.mark.parametrize(
-    ("name", "influence"), INFLUENCES + [(name, "its own") for name in READOUTS.names() if name not in WITH_INFLUENCE]
+    ("name", "influence"),
+    INFLUENCES + [(name, "its own") for name in READOUTS.names() if name not in WITH_INFLUENCE],
 )
 
 
@@ -25,12 +30,17 @@ def build(name: str, influence: str) -> AbstractReadout:
     readout = chosen.build(jax.random.key(0), H, A)
     leaves, structure = jax.tree.flatten(readout)
     keys = jax.random.split(jax.random.key(1), len(leaves))
-    return jax.tree.unflatten(structure, [leaf + 0.7 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)])
+    return jax.tree.unflatten(
+        structure,
+        [leaf + 0.7 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)],
+    )
 
 
 def states() -> tuple[jax.Array, jax.Array, jax.Array]:
     keys = jax.random.split(jax.random.key(2), 3)
-    features, hidden, noise = (jax.random.normal(key, (T, B, width)) for key, width in zip(keys, (H, H, A), strict=True))
+    features, hidden, noise = (
+        jax.random.normal(key, (T, B, width)) for key, width in zip(keys, (H, H, A), strict=True)
+    )
     return features, hidden, noise
 
 
@@ -90,7 +100,9 @@ def test_the_likelihood_gradient_equals_finite_differences(name, influence):
     readout, (features, hidden, _) = build(name, influence), states()
     action = jnp.asarray(outcome(name, influence)["samples"][-1])
     with jax.enable_x64(True):
-        readout, features, hidden, action = jax.tree.map(lambda a: a.astype(jnp.float64), (readout, features, hidden, action))
+        readout, features, hidden, action = jax.tree.map(
+            lambda a: a.astype(jnp.float64), (readout, features, hidden, action)
+        )
 
         @jax.jit
         def value(readout):
@@ -100,8 +112,12 @@ def test_the_likelihood_gradient_equals_finite_differences(name, influence):
         gradient = jax.grad(value)(readout)
         leaves, structure = jax.tree.flatten(readout)
         keys = jax.random.split(jax.random.key(5), len(leaves))
-        direction = jax.tree.unflatten(structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)])
+        direction = jax.tree.unflatten(
+            structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)]
+        )
         slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
-        ahead, behind = (value(jax.tree.map(lambda a, d, s=s: a + s * d, readout, direction)) for s in (1e-6, -1e-6))
+        ahead, behind = (
+            value(jax.tree.map(lambda a, d, s=s: a + s * d, readout, direction)) for s in (1e-6, -1e-6)
+        )
         # Central differences: truncation ~ 1e-12, rounding ~ 1e-16 / 1e-6.
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-7)

@@ -16,7 +16,9 @@ B = 2
 
 
 def build(name: str, threads: int) -> AbstractEnv:
-    return EnvPoolEnv(SUITE[name], B, seeds=[3], threads=threads) if name in SUITE else TASKS[name].build(B, [3])
+    return (
+        EnvPoolEnv(SUITE[name], B, seeds=[3], threads=threads) if name in SUITE else TASKS[name].build(B, [3])
+    )
 
 
 @functools.cache
@@ -42,7 +44,11 @@ def walk(env: AbstractEnv, steps: int, seed: int = 0):
 def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(name):
     task = TASKS[name]
     env = build(name, threads=1)
-    assert (env.batch_size, env.observation_size, env.action_size) == (B, task.observation_size, task.action_size)
+    assert (env.batch_size, env.observation_size, env.action_size) == (
+        B,
+        task.observation_size,
+        task.action_size,
+    )
     assert env.episode_steps == task.episode_steps
     first, steps = walk(env, 12)
     assert first.observation.shape == (B, task.observation_size)
@@ -74,7 +80,9 @@ def test_the_papers_eight_are_there_with_their_budgets():
 def test_every_dm_control_task_of_envpool_has_a_record():
     from envpool.mujoco.dmc.registration import dmc_mujoco_envs
 
-    assert {(task.domain, task.goal) for task in SUITE.values()} == {(domain, goal) for domain, goal, _ in dmc_mujoco_envs}
+    assert {(task.domain, task.goal) for task in SUITE.values()} == {
+        (domain, goal) for domain, goal, _ in dmc_mujoco_envs
+    }
 
 
 def test_an_episode_ends_by_its_time_limit_and_the_next_step_starts_a_new_one():

@@ -5,9 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costate.control.adjoint import SampledProblem, control_gradients, costate_recursion, rollout, rollout_cost, rollout_costates, sampled
+from costate.control.adjoint import (
+    SampledProblem,
+    control_gradients,
+    costate_recursion,
+    rollout,
+    rollout_cost,
+    rollout_costates,
+    sampled,
+)
 from costate.control.problem import ControlProblem
-from costate.control.riccati import LinearQuadratic, as_control_problem, continuous_weights, costate, discrete_gain, discrete_weights
+from costate.control.riccati import (
+    LinearQuadratic,
+    as_control_problem,
+    continuous_weights,
+    costate,
+    discrete_gain,
+    discrete_weights,
+)
 
 T = 12
 
@@ -19,12 +34,22 @@ def double():
 
 
 def linear() -> LinearQuadratic:
-    return LinearQuadratic(np.array([[1.0, 0.1], [-0.2, 0.9]]), np.array([[0.0], [0.3]]), np.diag([1.0, 0.2]), np.eye(1), np.diag([2.0, 1.0]))
+    return LinearQuadratic(
+        np.array([[1.0, 0.1], [-0.2, 0.9]]),
+        np.array([[0.0], [0.3]]),
+        np.diag([1.0, 0.2]),
+        np.eye(1),
+        np.diag([2.0, 1.0]),
+    )
 
 
 def as_sampled(problem: LinearQuadratic) -> SampledProblem:
-    a, b, q, r, final = (jnp.asarray(m) for m in (problem.a, problem.b, problem.q, problem.r, problem.final_weight))
-    return SampledProblem(lambda x, u: a @ x + b @ u, lambda x, u: x @ q @ x + u @ r @ u, lambda x: x @ final @ x)
+    a, b, q, r, final = (
+        jnp.asarray(m) for m in (problem.a, problem.b, problem.q, problem.r, problem.final_weight)
+    )
+    return SampledProblem(
+        lambda x, u: a @ x + b @ u, lambda x, u: x @ q @ x + u @ r @ u, lambda x: x @ final @ x
+    )
 
 
 def test_riccati_adjoint_and_jax_agree_along_the_optimal_rollout(double):
@@ -39,7 +64,9 @@ def test_riccati_adjoint_and_jax_agree_along_the_optimal_rollout(double):
     expected = np.stack([costate(weight, state) for weight, state in zip(weights, states, strict=True)])
     np.testing.assert_allclose(rollout(discrete, start, held), states, atol=1e-12)
     np.testing.assert_allclose(rollout_costates(discrete, start, held), expected, atol=1e-12)
-    np.testing.assert_allclose(jax.grad(rollout_cost, argnums=1)(discrete, start, held), expected[0], atol=1e-12)
+    np.testing.assert_allclose(
+        jax.grad(rollout_cost, argnums=1)(discrete, start, held), expected[0], atol=1e-12
+    )
     np.testing.assert_allclose(rollout_cost(discrete, start, held), x @ weights[0] @ x, rtol=1e-12)
     np.testing.assert_allclose(control_gradients(discrete, start, held), np.zeros((T, 1)), atol=1e-12)
 
@@ -57,29 +84,39 @@ def test_gradients_of_a_discounted_nonlinear_rollout_equal_jaxs_and_finite_diffe
     by_start, by_control = jax.grad(rollout_cost, argnums=(1, 2))(problem, start, controls)
     costates = rollout_costates(problem, start, controls)
     np.testing.assert_allclose(costates[0], by_start, rtol=1e-12)
-    np.testing.assert_allclose(control_gradients(problem, start, controls), by_control, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        control_gradients(problem, start, controls), by_control, rtol=1e-10, atol=1e-14
+    )
     # λ_5 is the derivative of what is still to be paid, counted from there.
     middle, step = rollout(problem, start, controls)[5], 1e-6
     slope = [
-        (rollout_cost(problem, middle + d, controls[5:]) - rollout_cost(problem, middle - d, controls[5:])) / (2 * step) for d in step * jnp.eye(2)
+        (rollout_cost(problem, middle + d, controls[5:]) - rollout_cost(problem, middle - d, controls[5:]))
+        / (2 * step)
+        for d in step * jnp.eye(2)
     ]
     np.testing.assert_allclose(costates[5], slope, rtol=1e-8)
 
 
 def test_recursion_by_hand():
     """λ₁ = 1 + ½·(2·4) = 5 and λ₀ = 3 + ½·(−1·5) = ½ for one state, γ = ½, A = (−1, 2), ∂ℓ/∂x = (3, 1), λ₂ = 4."""
-    found = costate_recursion(jnp.array([[[-1.0]], [[2.0]]]), jnp.array([[3.0], [1.0]]), jnp.array([4.0]), 0.5)
+    found = costate_recursion(
+        jnp.array([[[-1.0]], [[2.0]]]), jnp.array([[3.0], [1.0]]), jnp.array([4.0]), 0.5
+    )
     np.testing.assert_allclose(found, [[0.5], [5.0]])
 
 
 def test_recursion_uses_the_transpose():
-    found = costate_recursion(jnp.array([[[0.0, 1.0], [0.0, 0.0]]]), jnp.zeros((1, 2)), jnp.array([1.0, 0.0]), 1.0)
+    found = costate_recursion(
+        jnp.array([[[0.0, 1.0], [0.0, 0.0]]]), jnp.zeros((1, 2)), jnp.array([1.0, 0.0]), 1.0
+    )
     np.testing.assert_allclose(found, [[0.0, 1.0]])
 
 
 def test_shorter_steps_tend_to_the_continuous_problem(double):
     """Controls held at their value in the middle of a step are second order: half the step, a quarter of the error."""
-    matrices = LinearQuadratic(np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2))
+    matrices = LinearQuadratic(
+        np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
+    )
     x, horizon = np.array([1.0, 0.5]), 2.0
     problem: ControlProblem = as_control_problem(matrices, "oscillator", x, horizon)
     # The optimal control from the Riccati solution on a grid that contains the middle of every step.

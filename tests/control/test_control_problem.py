@@ -31,19 +31,31 @@ def test_partials_equal_central_differences():
             for index in range(len(found)):
                 shift = np.zeros(len(found))
                 shift[index] = step
-                up, down = ([p + sign * shift if i == which else p for i, p in enumerate(point)] for sign in (1.0, -1.0))
-                np.testing.assert_allclose(found[index], (value(*up) - value(*down)) / (2 * step), rtol=1e-7, atol=1e-8)
+                up, down = (
+                    [p + sign * shift if i == which else p for i, p in enumerate(point)]
+                    for sign in (1.0, -1.0)
+                )
+                np.testing.assert_allclose(
+                    found[index], (value(*up) - value(*down)) / (2 * step), rtol=1e-7, atol=1e-8
+                )
 
 
 @pytest.mark.parametrize(
     "cost",
-    [QuadraticCost(jnp.diag(jnp.array([0.5, 2.0]))), FreeControl(), FuelCost(0.7), ElasticCost(jnp.asarray(0.7), jnp.array([0.5, 1.0]))],
+    [
+        QuadraticCost(jnp.diag(jnp.array([0.5, 2.0]))),
+        FreeControl(),
+        FuelCost(0.7),
+        ElasticCost(jnp.asarray(0.7), jnp.array([0.5, 1.0])),
+    ],
     ids=lambda cost: type(cost).__name__,
 )
 def test_laws_minimise_on_a_grid(cost):
     """No control on a grid of 81 × 81 within the limits has a smaller c(u) + uᵀs; the grid contains the limits and 0."""
     limit = jnp.array([1.0, 2.0])
-    grid = jnp.stack(jnp.meshgrid(*(jnp.linspace(-bound, bound, 81) for bound in limit)), axis=-1).reshape(-1, 2)
+    grid = jnp.stack(jnp.meshgrid(*(jnp.linspace(-bound, bound, 81) for bound in limit)), axis=-1).reshape(
+        -1, 2
+    )
     slopes = 3.0 * jax.random.normal(jax.random.key(0), (100, 2))
 
     def shortfall(slope):
@@ -63,14 +75,21 @@ def test_smoothed_laws_are_continuous_and_tend_to_the_law(cost):
     exact = jax.vmap(lambda s: cost.minimiser(s, limit))(slopes)
     gaps = []
     for amount in (1.0, 0.01):
-        smooth = jax.vmap(cost.smoothed(jnp.asarray(amount), limit).minimiser, in_axes=(0, None))(slopes, limit)
+        smooth = jax.vmap(cost.smoothed(jnp.asarray(amount), limit).minimiser, in_axes=(0, None))(
+            slopes, limit
+        )
         gaps.append(float(jnp.abs(smooth - exact)[away].max()))
-        assert jnp.abs(jnp.diff(smooth[:, 0])).max() <= 0.01 * 4.0 / (2.0 * amount) + 1e-5, "slope of the law: limit² / 2 amount"
+        assert jnp.abs(jnp.diff(smooth[:, 0])).max() <= 0.01 * 4.0 / (2.0 * amount) + 1e-5, (
+            "slope of the law: limit² / 2 amount"
+        )
     assert gaps[0] > 0.5
     assert gaps[1] < 1e-5
 
 
-@pytest.mark.parametrize("cost", [QuadraticCost(jnp.eye(1)), FreeControl(), FuelCost(0.7), ElasticCost(jnp.asarray(0.7), jnp.ones(1))])
+@pytest.mark.parametrize(
+    "cost",
+    [QuadraticCost(jnp.eye(1)), FreeControl(), FuelCost(0.7), ElasticCost(jnp.asarray(0.7), jnp.ones(1))],
+)
 def test_laws_are_linear_between_their_kinks(cost):
     limit = jnp.ones(1)
     edges = np.unique(np.concatenate([[-5.0], np.asarray(cost.kinks(limit))[:, 0], [5.0]]))
@@ -93,8 +112,14 @@ def test_cartpole_obeys_lagranges_equations():
         @jax.jit
         def imbalance(state, control):
             rate = system.drift(state) + system.influence(state) @ control
-            _, change = jax.jvp(lambda q, v: jax.grad(lagrangian, argnums=1)(q, v), (state[:2], state[2:]), (rate[:2], rate[2:]))
-            return rate[:2] - state[2:], change - jax.grad(lagrangian)(state[:2], state[2:]) - jnp.append(control, 0.0)
+            _, change = jax.jvp(
+                lambda q, v: jax.grad(lagrangian, argnums=1)(q, v),
+                (state[:2], state[2:]),
+                (rate[:2], rate[2:]),
+            )
+            return rate[:2] - state[2:], change - jax.grad(lagrangian)(state[:2], state[2:]) - jnp.append(
+                control, 0.0
+            )
 
         for seed in range(5):
             state, control = jnp.split(3.0 * jax.random.normal(jax.random.key(seed), (5,), jnp.float64), [4])
@@ -114,13 +139,22 @@ def test_pendulum_loses_energy_to_damping_alone():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: swing(QuadraticCost(jnp.diag(jnp.array([1.0, -2.0])))), r"R is not positive definite: its smallest eigenvalue is -2"),
+        (
+            lambda: swing(QuadraticCost(jnp.diag(jnp.array([1.0, -2.0])))),
+            r"R is not positive definite: its smallest eigenvalue is -2",
+        ),
         (lambda: swing(QuadraticCost(jnp.eye(2))), r"swing: R has shape \(2, 2\)"),
         (lambda: swing(FreeControl()), r"swing: limit is \[inf\].*finite limit"),
         (lambda: swing(FuelCost(), 0.0), r"swing: limit is \[0\.0\]"),
         (lambda: swing(FreeControl(), 1.0, horizon=-1.0), r"swing: horizon is -1\.0"),
-        (lambda: swing(FreeControl(), 1.0, influence=lambda x: jnp.ones((4, 2))), r"swing: influence gives an array of shape \(4, 2\).*\(4, 1\)"),
-        (lambda: swing(FreeControl(), 1.0, state_cost=lambda x: x), r"swing: state_cost gives an array of shape \(4,\)"),
+        (
+            lambda: swing(FreeControl(), 1.0, influence=lambda x: jnp.ones((4, 2))),
+            r"swing: influence gives an array of shape \(4, 2\).*\(4, 1\)",
+        ),
+        (
+            lambda: swing(FreeControl(), 1.0, state_cost=lambda x: x),
+            r"swing: state_cost gives an array of shape \(4,\)",
+        ),
         (lambda: FuelCost(0.0), "weight of fuel"),
     ],
 )

@@ -39,7 +39,9 @@ def some_controller(kind, task):
     """A policy whose weights are all random, so that every path through it matters."""
     record, rng = TASKS[task], np.random.default_rng(0)
     build = build_policy if kind is PolicyController else build_actor
-    shapes = eqx.filter_eval_shape(build, PolicyConfig(hidden_size=5), jax.random.key(0), record.observation_size, record.action_size)
+    shapes = eqx.filter_eval_shape(
+        build, PolicyConfig(hidden_size=5), jax.random.key(0), record.observation_size, record.action_size
+    )
     network = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape) * 0.3, jnp.float32), shapes)
     size = record.observation_size
     return kind(network, RunningStats(jnp.full(size, 0.1), jnp.full(size, 2.0), jnp.ones(())), 10.0)
@@ -62,7 +64,10 @@ def nudged_costs(episode, start, react):
         return episode.controller.decide(robot, now, memory)
 
     with jax.enable_x64(True):
-        returns = [[_nudged_return(episode, start, nudge, decide if react else None) for nudge in (e, -e)] for e in NUDGE * np.eye(size)]
+        returns = [
+            [_nudged_return(episode, start, nudge, decide if react else None) for nudge in (e, -e)]
+            for e in NUDGE * np.eye(size)
+        ]
     ahead, behind = np.transpose(returns)
     return -(ahead - behind) / (2 * NUDGE)
 
@@ -70,7 +75,9 @@ def nudged_costs(episode, start, react):
 def _nudged_return(episode, start, nudge, decide):
     environment, physics = episode.stage.environment, episode.stage.environment.physics
     model, data, nv = physics.model.ptr, physics.data.ptr, physics.model.nv
-    mujoco.mj_setState(model, data, episode.stage.snapshots[start].state, int(mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_setState(
+        model, data, episode.stage.snapshots[start].state, int(mujoco.mjtState.mjSTATE_INTEGRATION)
+    )
     data.sensordata[:] = episode.stage.snapshots[start].sensors
     mujoco.mj_integratePos(model, data.qpos, nudge[:nv], 1.0)
     data.qvel += nudge[nv : 2 * nv]
@@ -80,7 +87,12 @@ def _nudged_return(episode, start, nudge, decide):
     for k in range(start, len(episode.controls)):
         control = episode.controls[k]
         if decide is not None:
-            control, memory = decide(observation_vector(environment) * (sees := episode.seen[k]), np.asarray(sees), np.asarray(k == 0), memory)
+            control, memory = decide(
+                observation_vector(environment) * (sees := episode.seen[k]),
+                np.asarray(sees),
+                np.asarray(k == 0),
+                memory,
+            )
             control = np.asarray(control[0])
         total += DISCOUNT ** (k - start) * environment.step(control).reward
     return total
@@ -106,7 +118,9 @@ def test_costates_are_the_gradients_of_the_cost_to_come(task, kind, steps, toler
     held, reacting = nudged_costs(episode, 0, react=False), nudged_costs(episode, 0, react=True)
     scale = np.abs(held).max()
     np.testing.assert_allclose(costates.open_loop[0], held, rtol=0, atol=tolerance * scale)
-    np.testing.assert_allclose(costates.closed_loop[0], reacting, rtol=0, atol=tolerance * np.abs(reacting).max())
+    np.testing.assert_allclose(
+        costates.closed_loop[0], reacting, rtol=0, atol=tolerance * np.abs(reacting).max()
+    )
     # Or one of the two would have been tested twice.
     assert np.abs(held - reacting).max() > 100 * tolerance * scale
 
@@ -116,7 +130,9 @@ def beside_a_kink(seed, steps):
     record = TASKS["HopperHop"]
     policy = build_policy(PolicyConfig(), jax.random.key(0), record.observation_size, record.action_size)
     stats = RunningStats(jnp.zeros(record.observation_size), jnp.ones(record.observation_size), jnp.ones(()))
-    episode = record_episode("HopperHop", PolicyController(policy, stats, 10.0), seed=seed, dropout=0.3, steps=steps)
+    episode = record_episode(
+        "HopperHop", PolicyController(policy, stats, 10.0), seed=seed, dropout=0.3, steps=steps
+    )
     return episode, true_costates(episode, DISCOUNT, threads=1)
 
 
@@ -124,7 +140,15 @@ def one_sided_costs(episode, start, nudge):
     """Both one-sided differences of the cost to come, with controls held."""
     size = 2 * episode.stage.environment.physics.model.nv
     here = _nudged_return(episode, start, np.zeros(size), None)
-    return [np.array([(here - _nudged_return(episode, start, side * nudge * e, None)) / (side * nudge) for e in np.eye(size)]) for side in (1, -1)]
+    return [
+        np.array(
+            [
+                (here - _nudged_return(episode, start, side * nudge * e, None)) / (side * nudge)
+                for e in np.eye(size)
+            ]
+        )
+        for side in (1, -1)
+    ]
 
 
 def test_costates_beside_a_kink_are_those_of_the_own_side():
@@ -150,7 +174,9 @@ def test_costates_before_a_kink_that_is_too_near_are_not_trusted():
     assert 0.01 < between < 3 * costates.open_loop_disagreement[0]
     assert costates.step_disagreement.argmax() in range(4)
     assert costates.doubt is not None
-    assert costates.doubt.startswith(f"The co-states of {int((~costates.trusted).sum())} of 8 steps are not to be trusted")
+    assert costates.doubt.startswith(
+        f"The co-states of {int((~costates.trusted).sum())} of 8 steps are not to be trusted"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +191,12 @@ def test_a_chain_of_masses_and_springs_has_the_jacobians_of_the_textbook(lqr):
     time, stiffness, gear = model.opt.timestep, np.diag(model.jnt_stiffness), np.array([[1.0], [0.0]])
     m = model.body_mass[-2:]
     inverse = np.linalg.inv([[m[0] + m[1], m[1]], [m[1], m[1]]])
-    step = np.block([[np.eye(2) - time**2 * inverse @ stiffness, time * np.eye(2)], [-time * inverse @ stiffness, np.eye(2)]])
+    step = np.block(
+        [
+            [np.eye(2) - time**2 * inverse @ stiffness, time * np.eye(2)],
+            [-time * inverse @ stiffness, np.eye(2)],
+        ]
+    )
     push = np.concatenate([time**2 * inverse @ gear, time * inverse @ gear])
     for t in range(6):
         np.testing.assert_allclose(costates.linearisation.state_jacobians[t], step, atol=1e-8)
@@ -178,9 +209,15 @@ def test_the_reward_belongs_to_the_state_after_the_step_and_to_the_control(lqr):
     steps, after = costates.linearisation, np.pad(episode.stage.states()[1:, :2], ((0, 0), (0, 2)))
     for t in range(6):
         np.testing.assert_allclose(steps.cost_gradients[t], steps.state_jacobians[t].T @ after[t], atol=1e-8)
-        np.testing.assert_allclose(steps.control_cost_gradients[t], steps.control_jacobians[t].T @ after[t] + 0.1 * episode.controls[t], atol=1e-8)
+        np.testing.assert_allclose(
+            steps.control_cost_gradients[t],
+            steps.control_jacobians[t].T @ after[t] + 0.1 * episode.controls[t],
+            atol=1e-8,
+        )
         np.testing.assert_allclose(steps.observation_jacobians[t], np.eye(4), atol=1e-9)
-    np.testing.assert_allclose(episode.rewards, 1 - 0.5 * (after**2).sum(1) - 0.05 * (episode.controls**2).sum(1), atol=1e-12)
+    np.testing.assert_allclose(
+        episode.rewards, 1 - 0.5 * (after**2).sum(1) - 0.05 * (episode.controls**2).sum(1), atol=1e-12
+    )
 
 
 def test_features_depend_on_the_state_only_where_the_policy_sees(lqr):
@@ -196,7 +233,9 @@ def test_threads_change_nothing(lqr):
     episode, costates = lqr
     alone = true_costates(episode, DISCOUNT, threads=1)
     np.testing.assert_array_equal(alone.closed_loop, costates.closed_loop)
-    np.testing.assert_array_equal(alone.linearisation.observation_jacobians, costates.linearisation.observation_jacobians)
+    np.testing.assert_array_equal(
+        alone.linearisation.observation_jacobians, costates.linearisation.observation_jacobians
+    )
 
 
 def test_a_horizon_counts_only_the_steps_within_it(lqr):
@@ -206,7 +245,10 @@ def test_a_horizon_counts_only_the_steps_within_it(lqr):
     steps = Linearisation(*(array[two] for array in short.linearisation))
     part = dataclasses.replace(
         episode,
-        **{name: getattr(episode, name)[two] for name in ("observations", "seen", "memories", "features", "hiddens", "controls", "rewards")},
+        **{
+            name: getattr(episode, name)[two]
+            for name in ("observations", "seen", "memories", "features", "hiddens", "controls", "rewards")
+        },
     )
     np.testing.assert_allclose(short.open_loop[0], open_loop_costates(steps, DISCOUNT)[0], rtol=1e-12)
     np.testing.assert_allclose(short.closed_loop[0], policy_costates(part, steps, DISCOUNT)[0], rtol=1e-12)
@@ -220,13 +262,20 @@ def test_the_recursion_is_that_of_a_geometric_series():
     with jax.enable_x64(True):
         found = costate_recursion(jnp.full((4, 1, 1), 0.8), jnp.ones((4, 1)), jnp.full(1, 5.0), 0.9)
     r = 0.9 * 0.8
-    np.testing.assert_allclose(found[:, 0], [(1 - r**n) / (1 - r) + 5 * r**n for n in (4, 3, 2, 1)], rtol=1e-13)
+    np.testing.assert_allclose(
+        found[:, 0], [(1 - r**n) / (1 - r) + 5 * r**n for n in (4, 3, 2, 1)], rtol=1e-13
+    )
 
 
 def test_a_jump_beside_the_state_is_not_a_slope():
     """First column: 3 on both sides up to curvature. Second: a step of 0.1 lies within a millionth ahead. Third: it lies behind."""
-    forward, backward = np.array([[3.0 + 1e-4, 1e5, 7.0], [0.0, 2.0, 1.0]]), np.array([[3.0 - 1e-4, 5.0, -1e5], [0.0, 2.0, 1.0]])
-    np.testing.assert_allclose(smooth_slopes(forward, backward), [[3.0, 5.0, 7.0], [0.0, 2.0, 1.0]], rtol=1e-12)
+    forward, backward = (
+        np.array([[3.0 + 1e-4, 1e5, 7.0], [0.0, 2.0, 1.0]]),
+        np.array([[3.0 - 1e-4, 5.0, -1e5], [0.0, 2.0, 1.0]]),
+    )
+    np.testing.assert_allclose(
+        smooth_slopes(forward, backward), [[3.0, 5.0, 7.0], [0.0, 2.0, 1.0]], rtol=1e-12
+    )
 
 
 def test_components_have_names():
@@ -240,11 +289,16 @@ def test_components_have_names():
 
 def test_a_recorded_episode_is_what_dm_control_does():
     """Replayed from the same seed with the recorded controls, by dm_control alone."""
-    episode = record_episode("FingerTurnHard", some_controller(SquashedController, "FingerTurnHard"), seed=4, dropout=0.5, steps=7)
+    episode = record_episode(
+        "FingerTurnHard", some_controller(SquashedController, "FingerTurnHard"), seed=4, dropout=0.5, steps=7
+    )
     environment = load_dm_control("FingerTurnHard", "finger", "turn_hard", 4)
     timestep = environment.reset()
     for t in range(7):
-        np.testing.assert_array_equal(np.concatenate([np.ravel(value) for value in timestep.observation.values()]), episode.observations[t])
+        np.testing.assert_array_equal(
+            np.concatenate([np.ravel(value) for value in timestep.observation.values()]),
+            episode.observations[t],
+        )
         np.testing.assert_array_equal(environment.physics.get_state(), episode.stage.states()[t])
         timestep = environment.step(episode.controls[t])
         assert timestep.reward == episode.rewards[t]
@@ -253,15 +307,26 @@ def test_a_recorded_episode_is_what_dm_control_does():
 
 
 def test_a_task_without_a_mujoco_model_is_refused():
-    task = dataclasses.replace(TASKS["PendulumSwingup"], name="DoubleIntegrator", domain="double_integrator", goal="energy")
-    with pytest.raises(ConfigError, match=r"DoubleIntegrator has no MuJoCo model: dm_control knows no task 'energy' of a robot 'double_integrator'"):
+    task = dataclasses.replace(
+        TASKS["PendulumSwingup"], name="DoubleIntegrator", domain="double_integrator", goal="energy"
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"DoubleIntegrator has no MuJoCo model: dm_control knows no task 'energy' of a robot 'double_integrator'",
+    ):
         task.stage(0)
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"steps": 0}, "steps is 0"), ({"dropout": 1.5}, "between 0 and 1")])
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"steps": 0}, "steps is 0"), ({"dropout": 1.5}, "between 0 and 1")]
+)
 def test_impossible_recordings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        record_episode("PendulumSwingup", some_controller(PolicyController, "PendulumSwingup"), **({"seed": 0, "dropout": 0.0} | settings))
+        record_episode(
+            "PendulumSwingup",
+            some_controller(PolicyController, "PendulumSwingup"),
+            **({"seed": 0, "dropout": 0.0} | settings),
+        )
 
 
 def test_impossible_futures_are_refused(lqr):
@@ -271,9 +336,14 @@ def test_impossible_futures_are_refused(lqr):
         true_costates(lqr[0], DISCOUNT, horizon=0)
 
 
-@pytest.mark.parametrize(("package", "module"), [("mujoco", "costate.control.mujoco_adjoint"), ("dm_control", "costate.envs.engines.dm_control")])
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [("mujoco", "costate.control.mujoco_adjoint"), ("dm_control", "costate.envs.engines.dm_control")],
+)
 def test_what_is_not_installed_is_said(monkeypatch, package, module):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(ConfigError, match=r"which is not installed. Install it with: pip install 'costate\[adjoint\]'"):
+    with pytest.raises(
+        ConfigError, match=r"which is not installed. Install it with: pip install 'costate\[adjoint\]'"
+    ):
         importlib.import_module(module)

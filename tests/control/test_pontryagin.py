@@ -75,10 +75,16 @@ def test_no_control_on_a_grid_has_a_smaller_hamiltonian(name):
 def test_lqr_agrees_with_the_riccati_equation():
     """λ = 2Px at every time, u = −R⁻¹BᵀPx, and the cost is xᵀPx."""
     solution, initial = solved("lqr"), np.array([1.0, 0.0])
-    matrices = LinearQuadratic(np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2))
+    matrices = LinearQuadratic(
+        np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
+    )
     weights = continuous_weights(matrices, solution.times)
-    np.testing.assert_allclose(solution.costates, 2.0 * np.einsum("txy,ty->tx", weights, solution.states), atol=1e-6)
-    np.testing.assert_allclose(solution.controls[:, 0], -np.einsum("ty,ty->t", weights[:, 1], solution.states), atol=1e-6)
+    np.testing.assert_allclose(
+        solution.costates, 2.0 * np.einsum("txy,ty->tx", weights, solution.states), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        solution.controls[:, 0], -np.einsum("ty,ty->t", weights[:, 1], solution.states), atol=1e-6
+    )
     np.testing.assert_allclose(solution.cost, initial @ weights[0] @ initial, rtol=1e-8)
 
 
@@ -88,7 +94,9 @@ def test_minimum_energy_is_the_closed_form():
     t = solution.times
     np.testing.assert_allclose(solution.controls[:, 0], 6.0 - 12.0 * t, atol=1e-6)
     np.testing.assert_allclose(solution.states[:, 0], -1.0 + 3.0 * t**2 - 2.0 * t**3, atol=1e-6)
-    np.testing.assert_allclose(solution.costates, np.stack([np.full_like(t, -24.0), -12.0 + 24.0 * t], axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        solution.costates, np.stack([np.full_like(t, -24.0), -12.0 + 24.0 * t], axis=1), atol=1e-6
+    )
     np.testing.assert_allclose(solution.cost, 12.0, atol=1e-6)
 
 
@@ -99,7 +107,8 @@ def test_minimum_time_switches_once_half_way():
     np.testing.assert_allclose(solution.switching_times, [1.0], atol=1e-6)
     np.testing.assert_allclose(solution.costates[0], [-1.0, -1.0], atol=1e-6)
     np.testing.assert_array_equal(
-        solution.controls[:, 0], np.where(np.arange(len(solution.times)) < np.searchsorted(solution.times, 1.0, "right") - 1, 1, -1)
+        solution.controls[:, 0],
+        np.where(np.arange(len(solution.times)) < np.searchsorted(solution.times, 1.0, "right") - 1, 1, -1),
     )
 
 
@@ -133,7 +142,10 @@ def test_the_pole_swings_up_along_the_differential_equations(name):
         partials = jax.jit(jax.vmap(lambda *point: hamiltonian_partials(problem, *point)))(*point)
     arcs = np.split(np.arange(len(solution.times)), np.flatnonzero(np.diff(solution.times) == 0.0) + 1)
     for arc in arcs:
-        for values, rate in ((solution.states, np.asarray(partials.by_costate)), (solution.costates, -np.asarray(partials.by_state))):
+        for values, rate in (
+            (solution.states, np.asarray(partials.by_costate)),
+            (solution.costates, -np.asarray(partials.by_state)),
+        ):
             found = scipy.interpolate.CubicSpline(solution.times[arc], values[arc])(solution.times[arc], 1)
             # Rows are about 0.01 apart; a cubic spline's derivative is good to the third power of that, less at its ends.
             np.testing.assert_allclose(found[4:-4], rate[arc][4:-4], atol=1e-4 * np.abs(rate).max())

@@ -22,14 +22,26 @@ EPISODES = 1500
 
 def scalar(measurement_noise: float, steps: int = 5, **changes) -> Regulator:
     """x' = 1.2x + 0.7u + w with the cost x² + ½u²."""
-    numbers = {"dynamics": 1.2, "influence": 0.7, "sensors": 1.0, "state_cost": 1.0, "control_cost": 0.5, "process_noise": 0.3}
+    numbers = {
+        "dynamics": 1.2,
+        "influence": 0.7,
+        "sensors": 1.0,
+        "state_cost": 1.0,
+        "control_cost": 0.5,
+        "process_noise": 0.3,
+    }
     numbers |= {"measurement_noise": measurement_noise, "initial_covariance": 2.0}
-    return Regulator(**{name: np.array([[number]]) for name, number in (numbers | changes).items()}, steps=steps)
+    return Regulator(
+        **{name: np.array([[number]]) for name, number in (numbers | changes).items()}, steps=steps
+    )
 
 
 def by_enumeration(problem: Regulator, dropout: float) -> float:
     """The mean over all 2^T sequences of arrivals of what the best controller costs, from the second moments of x̂ and of x − x̂."""
-    a, b, q, r = (float(m[0, 0]) for m in (problem.dynamics, problem.influence, problem.state_cost, problem.control_cost))
+    a, b, q, r = (
+        float(m[0, 0])
+        for m in (problem.dynamics, problem.influence, problem.state_cost, problem.control_cost)
+    )
     w, v = float(problem.process_noise[0, 0]), float(problem.measurement_noise[0, 0])
     future, gains = 0.0, []
     for _ in range(problem.steps):
@@ -38,10 +50,17 @@ def by_enumeration(problem: Regulator, dropout: float) -> float:
         gains.append(gain)
     mean = 0.0
     for arrivals in itertools.product((False, True), repeat=problem.steps):
-        estimate, error, cost = 0.0, float(problem.initial_covariance[0, 0]), 0.0  # E x̂² and E(x − x̂)² before the measurement
+        estimate, error, cost = (
+            0.0,
+            float(problem.initial_covariance[0, 0]),
+            0.0,
+        )  # E x̂² and E(x − x̂)² before the measurement
         for gain, arrived in zip(gains[::-1], arrivals, strict=True):
             corrected = error * v / (error + v) if arrived else error
-            estimate, error = estimate + error - corrected, corrected  # what the measurement explains moves from one to the other
+            estimate, error = (
+                estimate + error - corrected,
+                corrected,
+            )  # what the measurement explains moves from one to the other
             cost += q * (estimate + error) + r * gain**2 * estimate
             estimate, error = (a - b * gain) ** 2 * estimate, a**2 * error + w
         mean += cost * np.prod([1.0 - dropout if arrived else dropout for arrived in arrivals])
@@ -70,7 +89,10 @@ def test_gains_of_a_long_horizon_are_those_of_the_algebraic_riccati_equation():
     gains, values = best_gains(problem)
     steady = solve_discrete_are(problem.dynamics, problem.influence, problem.state_cost, problem.control_cost)
     np.testing.assert_allclose(values[0], steady, rtol=1e-9)
-    gain = np.linalg.solve(problem.control_cost + problem.influence.T @ steady @ problem.influence, problem.influence.T @ steady @ problem.dynamics)
+    gain = np.linalg.solve(
+        problem.control_cost + problem.influence.T @ steady @ problem.influence,
+        problem.influence.T @ steady @ problem.dynamics,
+    )
     np.testing.assert_allclose(gains[0], gain, rtol=1e-9)
 
 
@@ -84,7 +106,11 @@ def test_discretisation_is_what_integrating_the_system_gives():
     # Ṗ = AP + PAᵀ + Σ from 0 is the covariance of the state.
     intensity = np.array([[0.5, 0.1], [0.1, 0.2]])
     growth = solve_ivp(
-        lambda _, p: (a @ p.reshape(2, 2) + p.reshape(2, 2) @ a.T + intensity).ravel(), (0.0, 0.7), np.zeros(4), rtol=1e-11, atol=1e-13
+        lambda _, p: (a @ p.reshape(2, 2) + p.reshape(2, 2) @ a.T + intensity).ravel(),
+        (0.0, 0.7),
+        np.zeros(4),
+        rtol=1e-11,
+        atol=1e-13,
     )
     np.testing.assert_allclose(gathered_noise(a, intensity, 0.7), growth.y[:, -1].reshape(2, 2), rtol=1e-8)
     # White noise on the acceleration of a double integrator, in closed form.
@@ -97,15 +123,22 @@ def play_best_controller(task: RegulatorTask, dropout: float) -> np.ndarray:
     """Returns of the Kalman filter with Riccati gains in the task's own environment, behind its failing sensors."""
     problem, env = task.problem(), make_env(task.name, EPISODES, [7], SensorConfig(dropout))
     a, b, c = problem.dynamics, problem.influence, problem.sensors
-    estimate, covariance = np.zeros((EPISODES, len(a))), np.broadcast_to(problem.initial_covariance, (EPISODES, *a.shape))
+    estimate, covariance = (
+        np.zeros((EPISODES, len(a))),
+        np.broadcast_to(problem.initial_covariance, (EPISODES, *a.shape)),
+    )
     returns, step = np.zeros(EPISODES), jax.jit(env.step)
     state, now = env.reset(jax.random.key(1))
-    for gain, key in zip(best_gains(problem).gains, jax.random.split(jax.random.key(2), problem.steps), strict=True):
+    for gain, key in zip(
+        best_gains(problem).gains, jax.random.split(jax.random.key(2), problem.steps), strict=True
+    ):
         observation = np.asarray(now.observation, np.float64)
         arrived, measurement = observation[:, -1] == 1.0, observation[:, :-1]
         # An exact measurement is all that there is to know; the filter's formula would divide zero by zero once the state is known.
         exact = np.broadcast_to(np.linalg.inv(c), covariance.shape) if problem.sees_everything else None
-        weight = covariance @ c.T / (c @ covariance @ c.T + problem.measurement_noise) if exact is None else exact
+        weight = (
+            covariance @ c.T / (c @ covariance @ c.T + problem.measurement_noise) if exact is None else exact
+        )
         weight = weight * arrived[:, None, None]
         estimate = estimate + np.einsum("nxy,ny->nx", weight, measurement - estimate @ c.T)
         covariance = covariance - weight @ c @ covariance
@@ -137,7 +170,9 @@ def test_memory_is_worth_a_third_on_lqr_at_half_blackout():
     def cost(gain: np.ndarray) -> float:
         moment, total = problem.initial_covariance, 0.0
         for _ in range(problem.steps):
-            total += np.sum(problem.state_cost * moment) + 0.5 * np.sum((gain.T @ problem.control_cost @ gain) * moment)
+            total += np.sum(problem.state_cost * moment) + 0.5 * np.sum(
+                (gain.T @ problem.control_cost @ gain) * moment
+            )
             closed = a - b @ gain
             moment = 0.5 * (closed @ moment @ closed.T + a @ moment @ a.T) + problem.process_noise
         return float(total)
@@ -171,7 +206,11 @@ def test_the_discounted_value_is_that_of_a_long_episode():
     a, b, value = problem.dynamics, problem.influence, np.zeros((2, 2))
     for _ in range(2000):
         gain = discount * np.linalg.solve(problem.control_cost + discount * b.T @ value @ b, b.T @ value @ a)
-        value = problem.state_cost + gain.T @ problem.control_cost @ gain + discount * (a - b @ gain).T @ value @ (a - b @ gain)
+        value = (
+            problem.state_cost
+            + gain.T @ problem.control_cost @ gain
+            + discount * (a - b @ gain).T @ value @ (a - b @ gain)
+        )
     np.testing.assert_allclose(stationary_value(problem, discount), value, rtol=1e-9)
 
 
@@ -193,7 +232,9 @@ def test_the_estimate_is_the_conditional_mean():
     found = estimates(problem, measurements, arrived, controls)
     for t in range(steps):
         seen = [k for k in range(t + 1) if arrived[k]]
-        joint = np.block([[c @ covariance(i, j) @ c.T + (i == j) * problem.measurement_noise for j in seen] for i in seen])
+        joint = np.block(
+            [[c @ covariance(i, j) @ c.T + (i == j) * problem.measurement_noise for j in seen] for i in seen]
+        )
         cross = np.hstack([covariance(t, j) @ c.T for j in seen])
         surprise = np.concatenate([measurements[k] - c @ mean[k] for k in seen])
         np.testing.assert_allclose(found[t], mean[t] + cross @ np.linalg.solve(joint, surprise), rtol=1e-9)

@@ -23,7 +23,13 @@ def scalar(a: float) -> LinearQuadratic:
 
 
 def oscillator() -> LinearQuadratic:
-    return LinearQuadratic(np.array([[0.0, 1.0], [-1.0, 0.2]]), np.array([[0.0], [1.0]]), np.diag([1.0, 0.5]), 2.0 * ONE, np.diag([3.0, 1.0]))
+    return LinearQuadratic(
+        np.array([[0.0, 1.0], [-1.0, 0.2]]),
+        np.array([[0.0], [1.0]]),
+        np.diag([1.0, 0.5]),
+        2.0 * ONE,
+        np.diag([3.0, 1.0]),
+    )
 
 
 def test_stationary_scalars_are_known():
@@ -35,7 +41,9 @@ def test_stationary_scalars_are_known():
 def test_finite_horizon_of_an_integrator_is_a_hyperbolic_tangent():
     """−Ṗ = 1 − P² with P(2) = 0."""
     times = np.linspace(0.0, 2.0, 9)
-    np.testing.assert_allclose(continuous_weights(scalar(0.0), times)[:, 0, 0], np.tanh(2.0 - times), atol=1e-10)
+    np.testing.assert_allclose(
+        continuous_weights(scalar(0.0), times)[:, 0, 0], np.tanh(2.0 - times), atol=1e-10
+    )
 
 
 def test_two_steps_back_by_hand():
@@ -45,14 +53,18 @@ def test_two_steps_back_by_hand():
 
 def test_long_horizons_start_as_infinite_ones():
     problem = oscillator()
-    np.testing.assert_allclose(continuous_weights(problem, np.array([0.0, 60.0]))[0], continuous_stationary(problem), rtol=1e-8)
+    np.testing.assert_allclose(
+        continuous_weights(problem, np.array([0.0, 60.0]))[0], continuous_stationary(problem), rtol=1e-8
+    )
     stable = LinearQuadratic(np.array([[1.0, 0.1], [-0.1, 1.02]]), problem.b, problem.q, problem.r)
     np.testing.assert_allclose(discrete_weights(stable, 500)[0], discrete_stationary(stable), rtol=1e-8)
 
 
 def test_value_is_what_the_closed_loop_pays_and_no_other_gain_pays_less():
     problem, start = oscillator(), np.array([1.0, -2.0])
-    discrete = LinearQuadratic(np.eye(2) + 0.1 * problem.a, 0.1 * problem.b, problem.q, problem.r, problem.final)
+    discrete = LinearQuadratic(
+        np.eye(2) + 0.1 * problem.a, 0.1 * problem.b, problem.q, problem.r, problem.final
+    )
     weights = discrete_weights(discrete, 30)
 
     def pay(change: float) -> float:
@@ -83,7 +95,10 @@ def test_closed_loop_of_the_infinite_horizon_is_stable():
         ({"q": np.diag([1.0, -0.25])}, r"Q is not positive semi-definite: its smallest eigenvalue is -0\.25"),
         ({"r": np.eye(2)}, r"R has shape \(2, 2\)"),
         ({"r": np.zeros((1, 1))}, r"R is not positive definite: its smallest eigenvalue is 0"),
-        ({"final": np.diag([0.0, -2.0])}, r"P_f is not positive semi-definite: its smallest eigenvalue is -2"),
+        (
+            {"final": np.diag([0.0, -2.0])},
+            r"P_f is not positive semi-definite: its smallest eigenvalue is -2",
+        ),
         ({"q": np.array([[1.0, 0.5], [0.0, 1.0]])}, r"Q is not symmetric"),
     ],
 )
@@ -100,11 +115,15 @@ def test_modes_that_no_control_reaches_are_named():
     with pytest.raises(ConfigError, match=r"not stabilisable: the eigenvalue 1\.5"):
         discrete_stationary(unreachable)
     # A mode that decays by itself needs no control.
-    assert np.isfinite(discrete_stationary(LinearQuadratic(np.diag([1.5, 0.5]), unreachable.b, unreachable.q, ONE))).all()
+    assert np.isfinite(
+        discrete_stationary(LinearQuadratic(np.diag([1.5, 0.5]), unreachable.b, unreachable.q, ONE))
+    ).all()
 
 
 def test_a_mode_that_the_cost_does_not_see_is_explained():
-    unseen = LinearQuadratic(np.array([[0.0, 1.0], [-1.0, 0.0]]), np.ones((2, 1)), np.full((2, 2), 1e-18), ONE)
+    unseen = LinearQuadratic(
+        np.array([[0.0, 1.0], [-1.0, 0.0]]), np.ones((2, 1)), np.full((2, 2), 1e-18), ONE
+    )
     with pytest.raises(ConfigError, match="no stabilising solution"):
         continuous_stationary(unseen)
 

@@ -16,7 +16,9 @@ def slopes_at(function, at):
 
     def one_sided(step, columns):
         tried.append((step, list(columns)))
-        return np.stack([(np.asarray(function(at + step * np.eye(len(at))[j])) - here) / step for j in columns], axis=1)
+        return np.stack(
+            [(np.asarray(function(at + step * np.eye(len(at))[j])) - here) / step for j in columns], axis=1
+        )
 
     return agreed_slopes(one_sided, len(at), STEPS, here), tried
 

@@ -32,18 +32,33 @@ SMALL = PolicyConfig(hidden_size=7)
 def observed(name: str) -> ReadoutConfig:
     """A readout with an influence that depends on the observation, where that is a setting."""
     config = READOUTS[name]
-    return config(influence="observed") if "influence" in {field.name for field in dataclasses.fields(config)} else config()
+    return (
+        config(influence="observed")
+        if "influence" in {field.name for field in dataclasses.fields(config)}
+        else config()
+    )
 
 
 PARTS = {
     **{name: {"policy": PolicyConfig(hidden_size=7, core=CORES[name]())} for name in CORES.names()},
     "even costate-cell": {"policy": PolicyConfig(hidden_size=6, core=CORES["costate-cell"]())},
-    **{f"readout {name}": {"policy": PolicyConfig(hidden_size=6, readout=observed(name))} for name in READOUTS.names()},
+    **{
+        f"readout {name}": {"policy": PolicyConfig(hidden_size=6, readout=observed(name))}
+        for name in READOUTS.names()
+    },
     "ensemble": {"policy": PolicyConfig(hidden_size=5, feature_size=8, ensemble=3, core=CORES["lstm"]())},
     "mask": {"policy": SMALL, "mask_input": "bits"},
     "no clip": {"policy": SMALL, "observation_clip": None},
-    "sac": {"policy": PolicyConfig(hidden_size=6, core=CORES["cornn"]()), "algorithm": "sac", "mask_input": "bit"},
-    "sac without bounds": {"policy": SMALL, "algorithm": "sac", "action": {"low": [-1e10, -2.0], "high": [1e10, 1.0]}},
+    "sac": {
+        "policy": PolicyConfig(hidden_size=6, core=CORES["cornn"]()),
+        "algorithm": "sac",
+        "mask_input": "bit",
+    },
+    "sac without bounds": {
+        "policy": SMALL,
+        "algorithm": "sac",
+        "action": {"low": [-1e10, -2.0], "high": [1e10, 1.0]},
+    },
 }
 
 
@@ -89,7 +104,9 @@ def test_every_registered_part_has_a_form_in_numpy():
     assert set(READOUTS.names()) == set(numpy_runtime.READOUTS)
 
 
-@pytest.mark.parametrize("name", ["gru", "ssm", "costate-cell", "frame-stack", "readout bang-off-bang", "ensemble", "sac"])
+@pytest.mark.parametrize(
+    "name", ["gru", "ssm", "costate-cell", "frame-stack", "readout bang-off-bang", "ensemble", "sac"]
+)
 def test_onnx_runtime_computes_what_jax_computes(name):
     bundle = random_bundle(**PARTS[name])
     parity = check_parity(Policy(bundle), onnx_step(onnx_model(bundle)), "onnx")
@@ -103,7 +120,12 @@ def test_the_other_formats_pass_the_parity_check(name):
     policy, content = Policy(bundle), pack(bundle)
     # Fewer steps than in an export: types are checked in every call while tests run, which makes them slow.
     check_parity(policy, numpy_step(content), "numpy", steps=100)
-    check_parity(policy, stablehlo_step(stablehlo_program(policy.function, bundle.sizes.observation)), "stablehlo", steps=100)
+    check_parity(
+        policy,
+        stablehlo_step(stablehlo_program(policy.function, bundle.sizes.observation)),
+        "stablehlo",
+        steps=100,
+    )
     check_parity(policy, bundle_step(content), "bundle", steps=20)
 
 
@@ -169,7 +191,9 @@ def test_the_costate_is_the_slope_of_the_value_by_the_encoded_observation(policy
         return float((network.core.step(feature[None], state.astype(float)) @ network.slope)[0])
 
     slopes = [(value(feature + step) - value(feature - step)) / 2e-5 for step in 1e-5 * np.eye(7)]
-    np.testing.assert_allclose(policy.costate, slopes, rtol=1e-4, atol=1e-5)  # float32 against differences of float64
+    np.testing.assert_allclose(
+        policy.costate, slopes, rtol=1e-4, atol=1e-5
+    )  # float32 against differences of float64
 
 
 def test_it_is_a_pure_function_inside_compiled_programs(policy):
@@ -184,7 +208,9 @@ def test_it_is_a_pure_function_inside_compiled_programs(policy):
         return jax.lax.scan(advance, jnp.zeros((2, policy.state_size)), observations)[1]
 
     policy.reset(2)
-    np.testing.assert_allclose(unroll(observations), [policy.step(row) for row in observations], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        unroll(observations), [policy.step(row) for row in observations], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_it_drives_a_gymnasium_environment(policy):
@@ -192,7 +218,9 @@ def test_it_drives_a_gymnasium_environment(policy):
 
     class World(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float64)
-        action_space = gymnasium.spaces.Box(np.asarray([-1.0, -0.5], np.float32), np.asarray([1.0, 2.0], np.float32))
+        action_space = gymnasium.spaces.Box(
+            np.asarray([-1.0, -0.5], np.float32), np.asarray([1.0, 2.0], np.float32)
+        )
 
         def reset(self, *, seed=None, options=None):
             super().reset(seed=seed)
@@ -223,12 +251,20 @@ def test_nested_dictionaries_are_read_as_gymnasium_gives_them_and_in_its_order(t
     class World(gymnasium.Env):
         # Gymnasium sorts the names of a plain dictionary: "arm" comes first.
         observation_space = Dict(
-            {"tip": Box(-9, 9, (2,)), "arm": Dict({7: Box(-9, 9, ()), 3: Dict({"b": Box(-9, 9, (2,), np.float64)})}), "no": Box(0, 1, (0,))}
+            {
+                "tip": Box(-9, 9, (2,)),
+                "arm": Dict({7: Box(-9, 9, ()), 3: Dict({"b": Box(-9, 9, (2,), np.float64)})}),
+                "no": Box(0, 1, (0,)),
+            }
         )
         action_space = Box(np.asarray([-1.0, -0.5], np.float32), np.asarray([1.0, 2.0], np.float32))
 
         def reset(self, *, seed=None, options=None):
-            return {"tip": np.ones(2, np.float32), "arm": {7: np.float32(-1.0), 3: {"b": np.full(2, 0.5)}}, "no": np.zeros(0, np.float32)}, {}
+            return {
+                "tip": np.ones(2, np.float32),
+                "arm": {7: np.float32(-1.0), 3: {"b": np.full(2, 0.5)}},
+                "no": np.zeros(0, np.float32),
+            }, {}
 
         def step(self, action):
             return self.reset()[0], 0.0, False, False, {}
@@ -246,16 +282,25 @@ def test_nested_dictionaries_are_read_as_gymnasium_gives_them_and_in_its_order(t
             observations, _ = vector.reset()
             actions = agent.step(observations)
             assert actions.shape == (count, 2)
-            np.testing.assert_allclose(actions, [expected] * count, rtol=1e-5, atol=1e-6)  # another batch sums in another order
-            np.testing.assert_array_equal(agent.predict(flat_observation(observations, World.observation_space))[0], actions)
+            np.testing.assert_allclose(
+                actions, [expected] * count, rtol=1e-5, atol=1e-6
+            )  # another batch sums in another order
+            np.testing.assert_array_equal(
+                agent.predict(flat_observation(observations, World.observation_space))[0], actions
+            )
             vector.step(actions)
             agent.reset(count + 1)
 
 
 def test_an_observation_that_is_one_number_is_read_as_one(tmp_path):
     bundle = random_bundle(SMALL)
-    tensors = bundle.tensors | {name: bundle.tensors[name][:1] for name in ("normaliser.mean", "normaliser.variance", "encoder.weights")}
-    one = dataclasses.replace(bundle, tensors=tensors, description=bundle.description | {"observation": [["observation", 1]]})
+    tensors = bundle.tensors | {
+        name: bundle.tensors[name][:1]
+        for name in ("normaliser.mean", "normaliser.variance", "encoder.weights")
+    }
+    one = dataclasses.replace(
+        bundle, tensors=tensors, description=bundle.description | {"observation": [["observation", 1]]}
+    )
     assert Policy(one).step(np.float32(0.3)).shape == (2,)
 
 
@@ -266,14 +311,18 @@ def test_misuse_says_what_to_do(policy, bundle, form, tmp_path):
     error = MisuseError if form == "jax" else numpy_runtime.MisuseError
     with pytest.raises(error, match=r"No step was made yet"):
         _ = agent.hidden
-    with pytest.raises(error, match=r"shape \[4\], but this policy reads 5 numbers: position \(3\), velocity \(2\)"):
+    with pytest.raises(
+        error, match=r"shape \[4\], but this policy reads 5 numbers: position \(3\), velocity \(2\)"
+    ):
         agent.step(np.zeros(4))
     with pytest.raises(error, match=r"not finite.*Give 0"):
         agent.step(np.asarray([0.0, np.nan, 0.0, 0.0, 0.0]))
     with pytest.raises(error, match=r"kind <U"):
         agent.step(["a"] * 5)
     agent.step(np.zeros((2, 5)))
-    with pytest.raises(error, match=r"3 observations were given, but the policy remembers 2 streams. Call reset\(3\)"):
+    with pytest.raises(
+        error, match=r"3 observations were given, but the policy remembers 2 streams. Call reset\(3\)"
+    ):
         agent.step(np.zeros((3, 5)))
     with pytest.raises(error, match=r"state has the shape \[2, 3\], but 2 streams carry \[2, 7\]"):
         agent.predict(np.zeros((2, 5)), np.zeros((2, 3)))
@@ -298,20 +347,35 @@ def test_what_is_no_number_is_refused_with_a_reason(bundle, form, tmp_path):
     agent = Policy(bundle) if form == "jax" else numpy_runtime.Policy(tmp_path / "p.costate")
     error = MisuseError if form == "jax" else numpy_runtime.MisuseError
     wrong = {
-        "text": ("look", "The observation has values of the kind <U4, such as 'look', but numbers are needed"),
+        "text": (
+            "look",
+            "The observation has values of the kind <U4, such as 'look', but numbers are needed",
+        ),
         # NumPy would read them as numbers where it is asked for some.
         "numbers in words": (["1", "2", "3", "4", "5"], "The observation has values of the kind <U1"),
         "bytes": (b"12345", r"The observation has values of the kind \|S5"),
         "nothing": (None, "The observation has values of the kind object, such as None"),
         "a ragged list": ([[0.0] * 5, [0.0] * 4], "The observation cannot be made an array of numbers"),
         "an object": (object(), "The observation has values of the kind object"),
-        "an unwilling object": (Unwilling(), r"The observation cannot be made an array of numbers \('not now'\)"),
+        "an unwilling object": (
+            Unwilling(),
+            r"The observation cannot be made an array of numbers \('not now'\)",
+        ),
         "complex numbers": ([1j] * 5, "The observation has values of the kind complex128"),
         "a number of 400 digits": ([10**400] * 5, "The observation has values of the kind object"),
         "more than float32 holds": ([1e39, 0.0, 0.0, 0.0, 0.0], "The observation is not finite"),
-        "text among groups": ({"position": "abc", "velocity": [0.0, 0.0]}, "position has values of the kind <U3"),
-        "numbers in words among groups": ({"position": ["1", "2", "3"], "velocity": [0.0, 0.0]}, "position has values of the kind <U1"),
-        "a ragged group": ({"position": [[1.0], [1.0, 2.0]], "velocity": [0.0, 0.0]}, "position cannot be made an array of numbers"),
+        "text among groups": (
+            {"position": "abc", "velocity": [0.0, 0.0]},
+            "position has values of the kind <U3",
+        ),
+        "numbers in words among groups": (
+            {"position": ["1", "2", "3"], "velocity": [0.0, 0.0]},
+            "position has values of the kind <U1",
+        ),
+        "a ragged group": (
+            {"position": [[1.0], [1.0, 2.0]], "velocity": [0.0, 0.0]},
+            "position cannot be made an array of numbers",
+        ),
     }
     for given, message in wrong.values():
         for call in (agent.step, agent.predict):
@@ -353,10 +417,14 @@ def test_a_policy_with_a_mask_is_told_what_was_seen(kind):
     nothing = policy.predict(np.zeros(5), seen=False)[0]
     np.testing.assert_array_equal(nothing, policy.predict(np.zeros(5 + len(mask)))[0])
     # Another batch is another program, which sums in another order.
-    np.testing.assert_allclose(policy.predict(np.zeros((2, 5)), seen=np.zeros((2, 1), bool))[0][1], nothing, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        policy.predict(np.zeros((2, 5)), seen=np.zeros((2, 1), bool))[0][1], nothing, rtol=1e-5, atol=1e-6
+    )
     each = np.asarray([True, False, True, True, False])
     told = each if kind == "bits" else [True]
-    np.testing.assert_array_equal(policy.predict(reading, seen=each)[0], policy.predict(np.concatenate([reading, told]))[0])
+    np.testing.assert_array_equal(
+        policy.predict(reading, seen=each)[0], policy.predict(np.concatenate([reading, told]))[0]
+    )
 
 
 def test_soft_actor_critic_has_no_value_and_says_why():
@@ -390,7 +458,10 @@ def repacked(bundle: Bundle, **changes) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "has version 2 of the format, and this reads version 1. Use the costate that wrote it, or newer"),
+        (
+            {"version": 2},
+            "has version 2 of the format, and this reads version 1. Use the costate that wrote it, or newer",
+        ),
         ({"format": "else"}, "does not say that it is one"),
         ({"algorithm": "dqn"}, "algorithm is 'dqn'"),
         ({"extra": 1}, "what is described"),
@@ -479,7 +550,9 @@ def test_other_tricks_are_refused(bundle, tmp_path):
     with pytest.raises(BundleError, match="not finite"):
         unpack(resealed(content, lambda header, data: np.full(len(data) // 4, np.inf, "<f4").tobytes()))
     with pytest.raises(BundleError, match=r"in one only: \.\./evil"):
-        unpack(pack(dataclasses.replace(bundle, tensors=bundle.tensors | {"../evil": np.zeros(1, np.float32)})))
+        unpack(
+            pack(dataclasses.replace(bundle, tensors=bundle.tensors | {"../evil": np.zeros(1, np.float32)}))
+        )
     with pytest.raises(BundleError, match="header would have"):
         unpack((2**63).to_bytes(8, "little") + content[8:])
     with pytest.raises(BundleError, match="not the JSON"):
@@ -530,16 +603,40 @@ def test_a_mutated_bundle_is_always_refused(bundle):
 def test_a_resealed_bundle_is_refused_or_means_what_it_says(bundle):
     """Whoever can compute the digest can still say nothing that is believed: values of the header are replaced by others of all kinds."""
     content, rng = pack(bundle), np.random.default_rng(0)
-    values = [None, True, -1, 0, 1, 2**70, 1e308, "", "x", "../x", [], [1], {}, {"name": "gru"}, [["a", 1]], [10**6] * 3]
+    values = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2**70,
+        1e308,
+        "",
+        "x",
+        "../x",
+        [],
+        [1],
+        {},
+        {"name": "gru"},
+        [["a", 1]],
+        [10**6] * 3,
+    ]
     loaded = 0
 
     def change(header, data):
-        node = header if rng.random() < 0.5 else (description := json.loads(header["__metadata__"]["costate"]))
+        node = (
+            header if rng.random() < 0.5 else (description := json.loads(header["__metadata__"]["costate"]))
+        )
         inside = node
         while True:
             keys = list(inside) if isinstance(inside, dict) else list(range(len(inside)))
             key = keys[int(rng.integers(len(keys)))]
-            if key == "__metadata__" or not isinstance(inside[key], dict | list) or not inside[key] or rng.random() < 0.3:
+            if (
+                key == "__metadata__"
+                or not isinstance(inside[key], dict | list)
+                or not inside[key]
+                or rng.random() < 0.3
+            ):
                 break
             inside = inside[key]
         if key != "__metadata__":
@@ -554,7 +651,9 @@ def test_a_resealed_bundle_is_refused_or_means_what_it_says(bundle):
         except BundleError:
             continue
         loaded += 1
-        assert {name: tensor.shape for name, tensor in found.tensors.items()} == {name: tensor.shape for name, tensor in bundle.tensors.items()}
+        assert {name: tensor.shape for name, tensor in found.tensors.items()} == {
+            name: tensor.shape for name, tensor in bundle.tensors.items()
+        }
     assert loaded < 75
 
 
@@ -581,7 +680,12 @@ print(policy.step([0.0] * 5).tolist())
 
 def test_a_bundle_is_loaded_without_engine_and_training_code(bundle, tmp_path):
     (tmp_path / "policy.costate").write_bytes(pack(bundle))
-    result = subprocess.run([sys.executable, "-c", WITHOUT_TRAINING, str(tmp_path / "policy.costate")], capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRAINING, str(tmp_path / "policy.costate")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
 
@@ -591,8 +695,18 @@ def test_the_numpy_export_runs_where_there_is_no_jax(policy, bundle, tmp_path):
 
     (tmp_path / "given.costate").write_bytes(pack(bundle))
     export(tmp_path / "given.costate", "numpy", tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "costate_policy.py", "policy.costate"]
-    result = subprocess.run([sys.executable, "-c", WITHOUT_THE_LIBRARY], capture_output=True, text=True, timeout=100, cwd=tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md",
+        "costate_policy.py",
+        "policy.costate",
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_LIBRARY],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=tmp_path / "out",
+    )
     assert result.returncode == 0, result.stderr
     np.testing.assert_allclose(json.loads(result.stdout), policy.predict(np.zeros(5))[0], atol=1e-6)
 
@@ -601,7 +715,11 @@ def test_nothing_is_written_where_the_exported_policy_differs(bundle, tmp_path, 
     from costate.trained import exporting
 
     (tmp_path / "given.costate").write_bytes(pack(bundle))
-    monkeypatch.setattr(exporting, "numpy_step", lambda content: lambda observation, state, is_first: (np.zeros((4, 2)), state))
+    monkeypatch.setattr(
+        exporting,
+        "numpy_step",
+        lambda content: lambda observation, state, is_first: (np.zeros((4, 2)), state),
+    )
     with pytest.raises(ExportError, match="nothing was written"):
         exporting.export(tmp_path / "given.costate", "numpy", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -22,8 +22,17 @@ AGAIN = "run `make audit ADVISORIES=path/to/advisory-database` (a clone of pypa/
 
 def advisory(name="robot", events=(), identifier="PYSEC-2024-1", **more):
     """A record about one package with one range."""
-    affected = {"package": {"name": name, "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": [dict([event]) for event in events]}]}
-    return {"id": identifier, "modified": "2024-03-01T10:00:00Z", "published": "2024-02-01T10:00:00Z", "affected": [affected], **more}
+    affected = {
+        "package": {"name": name, "ecosystem": "PyPI"},
+        "ranges": [{"type": "ECOSYSTEM", "events": [dict([event]) for event in events]}],
+    }
+    return {
+        "id": identifier,
+        "modified": "2024-03-01T10:00:00Z",
+        "published": "2024-02-01T10:00:00Z",
+        "affected": [affected],
+        **more,
+    }
 
 
 def command(folder, pins, *records, accepted=None, more=()):
@@ -37,7 +46,16 @@ def command(folder, pins, *records, accepted=None, more=()):
     (folder / "pins.txt").write_text(pins)
     if accepted is not None:
         (folder / "accepted.toml").write_text(accepted)
-    words = [database, "--pins", folder / "pins.txt", "--out", folder / "audit.json", "--accepted", folder / "accepted.toml", *more]
+    words = [
+        database,
+        "--pins",
+        folder / "pins.txt",
+        "--out",
+        folder / "audit.json",
+        "--accepted",
+        folder / "accepted.toml",
+        *more,
+    ]
     return [str(word) for word in words]
 
 
@@ -50,10 +68,20 @@ def run_audit(*arguments, **settings):
 
 
 def found(folder):
-    return [(finding["name"], finding["version"], finding["id"]) for finding in json.loads((folder / "audit.json").read_text())["findings"]]
+    return [
+        (finding["name"], finding["version"], finding["id"])
+        for finding in json.loads((folder / "audit.json").read_text())["findings"]
+    ]
 
 
-SEVERAL = [("introduced", "0"), ("fixed", "1.6.2"), ("introduced", "1.7"), ("fixed", "1.7.4"), ("introduced", "2.0.0rc1"), ("last_affected", "2.1")]
+SEVERAL = [
+    ("introduced", "0"),
+    ("fixed", "1.6.2"),
+    ("introduced", "1.7"),
+    ("fixed", "1.7.4"),
+    ("introduced", "2.0.0rc1"),
+    ("last_affected", "2.1"),
+]
 # The newer interval first, as some records have it.
 UNSORTED = [("introduced", "2.0.0"), ("fixed", "2.0.6"), ("introduced", "0"), ("fixed", "1.26.17")]
 ONE_VERSION = [("introduced", "3.1"), ("last_affected", "3.1")]
@@ -70,15 +98,25 @@ RELEASE_CANDIDATE = [("introduced", "1.2"), ("fixed", "1.3rc2")]
         ),
         (UNSORTED, ["1.26.16", "2.0.0", "2.0.5"], ["1.26.17", "1.27", "2.0.0a1", "2.0.6", "10.0"]),
         (ONE_VERSION, ["3.1", "3.1.0"], ["3.0", "3.1.1", "3.1rc1"]),
-        (RELEASE_CANDIDATE, ["1.2", "1.2.9", "1.3.dev1", "1.3b1", "1.3rc1"], ["1.2rc1", "1.3rc2", "1.3", "1.10"]),
+        (
+            RELEASE_CANDIDATE,
+            ["1.2", "1.2.9", "1.3.dev1", "1.3b1", "1.3rc1"],
+            ["1.2rc1", "1.3rc2", "1.3", "1.10"],
+        ),
         ([("introduced", "0")], ["0.dev1", "0", "999!1"], []),
-        ([("introduced", "1.0"), ("fixed", "2.0"), ("introduced", "2.0"), ("fixed", "2.1")], ["1.0", "2.0", "2.0.5"], ["0.9", "2.1"]),
+        (
+            [("introduced", "1.0"), ("fixed", "2.0"), ("introduced", "2.0"), ("fixed", "2.1")],
+            ["1.0", "2.0", "2.0.5"],
+            ["0.9", "2.1"],
+        ),
         ([], [], ["1.0"]),
     ],
 )
 def test_a_version_is_affected_inside_an_interval_and_not_outside(events, inside, outside):
     ends = [audit.Event(kind, version) for kind, version in events]
-    assert [version for version in inside + outside if audit.lies_within(audit.Version(version), ends)] == inside
+    assert [
+        version for version in inside + outside if audit.lies_within(audit.Version(version), ends)
+    ] == inside
 
 
 def test_an_affected_pin_is_shown_with_what_mends_it_and_fails(tmp_path):
@@ -86,8 +124,17 @@ def test_an_affected_pin_is_shown_with_what_mends_it_and_fails(tmp_path):
     run = run_audit(tmp_path, "# exact\nrobot==1.7.3  # here\nsensor==4.0\n", record)
     assert run.returncode == 1
     table, counts = run.stdout.splitlines()[1:]
-    assert table.split() == ["robot==1.7.3", "PYSEC-2024-1", "CVE-2024-7,", "GHSA-aaaa-bbbb-cccc", "1.7.4", "no"]
-    assert counts.startswith("2 pins, 1 advisories (newest of 2024-03-01), 1 of them about pinned packages: 1 affected, 0 accepted;")
+    assert table.split() == [
+        "robot==1.7.3",
+        "PYSEC-2024-1",
+        "CVE-2024-7,",
+        "GHSA-aaaa-bbbb-cccc",
+        "1.7.4",
+        "no",
+    ]
+    assert counts.startswith(
+        "2 pins, 1 advisories (newest of 2024-03-01), 1 of them about pinned packages: 1 affected, 0 accepted;"
+    )
     assert json.loads((tmp_path / "audit.json").read_text())["findings"] == [
         {
             "name": "robot",
@@ -158,7 +205,11 @@ affected:
 
 def test_only_the_folder_of_records_is_read_in_a_clone(tmp_path):
     clone = tmp_path / "database"
-    for path, text in [(".github/workflows/ci.yaml", "on: push"), ("triage/notes.yaml", "- none"), ("vulns/robot/1.yaml", json.dumps(advisory()))]:
+    for path, text in [
+        (".github/workflows/ci.yaml", "on: push"),
+        ("triage/notes.yaml", "- none"),
+        ("vulns/robot/1.yaml", json.dumps(advisory())),
+    ]:
         (clone / path).parent.mkdir(parents=True, exist_ok=True)
         (clone / path).write_text(text)
     run = run_audit(tmp_path, "robot==1.0\n")
@@ -168,7 +219,12 @@ def test_only_the_folder_of_records_is_read_in_a_clone(tmp_path):
 
 def test_an_accepted_advisory_passes_and_keeps_its_reason(tmp_path):
     record = advisory("robot", [("introduced", "0"), ("last_affected", "2.0")], aliases=["CVE-2024-7"])
-    run = run_audit(tmp_path, "robot==1.0\n", record, accepted='[accepted]\nCVE-2024-7 = "only on Windows"\nCVE-2020-1 = "long ago"\n')
+    run = run_audit(
+        tmp_path,
+        "robot==1.0\n",
+        record,
+        accepted='[accepted]\nCVE-2024-7 = "only on Windows"\nCVE-2020-1 = "long ago"\n',
+    )
     assert run.returncode == 0
     assert "after 2.0" in run.stdout
     assert "CVE-2020-1 is accepted" in run.stdout
@@ -182,7 +238,12 @@ NO_ADVISORY = ["cannot be read", "must be one OSV record", "remove it if it is n
 @pytest.mark.parametrize(
     ("pins", "record", "accepted", "says"),
     [
-        ("robot>=1.0\n", advisory(), None, ["'robot>=1.0'", "line 1", "Allowed is name==version", "write the version"]),
+        (
+            "robot>=1.0\n",
+            advisory(),
+            None,
+            ["'robot>=1.0'", "line 1", "Allowed is name==version", "write the version"],
+        ),
         ("\nrobot==1.*\n", advisory(), None, ["'robot==1.*'", "line 2", "Allowed is name==version"]),
         ("-r others.txt\n", advisory(), None, ["'-r others.txt'", "Allowed is name==version"]),
         ("robot @ https://example.org/robot.whl\n", advisory(), None, ["not an exact pin"]),
@@ -193,10 +254,25 @@ NO_ADVISORY = ["cannot be read", "must be one OSV record", "remove it if it is n
         ("robot==1.0\n", "- a list", None, ["the record must be a mapping", *NO_ADVISORY]),
         ("robot==1.0\n", {"modified": "2024-03-01"}, None, ["id must be text and is None", *NO_ADVISORY]),
         ("robot==1.0\n", {"id": "X-1", "modified": "yesterday"}, None, NO_ADVISORY),
-        ("robot==1.0\n", {"id": "X-1", "modified": "2024-03-01", "affects": {}}, None, ["before version 1.0", *NO_ADVISORY]),
+        (
+            "robot==1.0\n",
+            {"id": "X-1", "modified": "2024-03-01", "affects": {}},
+            None,
+            ["before version 1.0", *NO_ADVISORY],
+        ),
         ("robot==1.0\n", {**advisory(), "affected": {}}, None, ["affected must be a list", *NO_ADVISORY]),
-        ("robot==1.0\n", advisory(events=[("introduced", "one")]), None, ["PYSEC-2024-1 about robot", "'one'", "PEP 440", "newest database"]),
-        ("robot==1.0\n", advisory(), '[accepted]\nX-1 = " "\n', ["the reason for X-1 is empty", "[accepted]", "Correct the file"]),
+        (
+            "robot==1.0\n",
+            advisory(events=[("introduced", "one")]),
+            None,
+            ["PYSEC-2024-1 about robot", "'one'", "PEP 440", "newest database"],
+        ),
+        (
+            "robot==1.0\n",
+            advisory(),
+            '[accepted]\nX-1 = " "\n',
+            ["the reason for X-1 is empty", "[accepted]", "Correct the file"],
+        ),
         ("robot==1.0\n", advisory(), "accepted", ["accepted.toml", "TOML", "Correct the file"]),
     ],
 )
@@ -242,14 +318,18 @@ def test_the_script_ends_with_the_code_of_the_audit(tmp_path, pins, code):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    unwritable = run_audit(tmp_path, "robot==1.0\n", advisory(), more=("--out", str(tmp_path / "no" / "audit.json")))
+    unwritable = run_audit(
+        tmp_path, "robot==1.0\n", advisory(), more=("--out", str(tmp_path / "no" / "audit.json"))
+    )
     assert unwritable.returncode == 2
     assert "--out" in unwritable.stderr
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_make_audit_says_what_it_needs():
-    run = subprocess.run(["make", "audit", "ADVISORIES="], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        ["make", "audit", "ADVISORIES="], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert run.returncode != 0
     assert "make audit ADVISORIES=" in run.stdout
     assert "pypa/advisory-database" in run.stdout
@@ -260,8 +340,15 @@ def test_the_last_audit_covers_exactly_the_pins():
     record = json.loads((ROOT / "docs" / "audit.json").read_text())
     pins = {name: str(version) for name, version in audit.read_pins(ROOT / "constraints.txt").items()}
     audited = {name: pin["version"] for name, pin in record["pins"].items()}
-    changed = sorted({f"{name}: pinned {pins.get(name, 'not')}, audited {audited.get(name, 'not')}" for name, _ in pins.items() ^ audited.items()})
-    assert changed == [], f"constraints.txt has changed since docs/audit.json was written ({'; '.join(changed)}); {AGAIN}"
+    changed = sorted(
+        {
+            f"{name}: pinned {pins.get(name, 'not')}, audited {audited.get(name, 'not')}"
+            for name, _ in pins.items() ^ audited.items()
+        }
+    )
+    assert changed == [], (
+        f"constraints.txt has changed since docs/audit.json was written ({'; '.join(changed)}); {AGAIN}"
+    )
     unaccepted = [finding["id"] for finding in record["findings"] if finding["accepted"] is None]
     assert unaccepted == [], (
         f"pins are affected by advisories; renew them in constraints.txt, or accept them with a reason in tools/accepted.toml, and {AGAIN}"

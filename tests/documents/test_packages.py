@@ -28,15 +28,27 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     about = folder / "my_parts-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-parts\nVersion: 1.0\n")
-    declared = [f"[{group}]\n{part} = my_{name.removesuffix('.py')}\n" for name, (group, part) in PARTS.items()]
+    declared = [
+        f"[{group}]\n{part} = my_{name.removesuffix('.py')}\n" for name, (group, part) in PARTS.items()
+    ]
     (about / "entry_points.txt").write_text("\n".join(declared))
     return folder
 
 
 def run(folder: pathlib.Path, *words: str, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {name: value for name, value in os.environ.items() if name != "COSTATE_TASKS"} | {"PYTHONPATH": path}
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "COSTATE_TASKS"} | {
+        "PYTHONPATH": path
+    }
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
 
 
 def test_parts_of_a_package_are_choices_like_all_others(installed, tmp_path):
@@ -72,5 +84,8 @@ def test_a_package_that_cannot_be_imported_is_named(installed, tmp_path):
     (about / "entry_points.txt").write_text("[costate.losses]\nnothing = no_such_module\n")
     result = run(tmp_path, "-m", "costate", "train", "LQR", "--steps", "64000", cwd=tmp_path)
     assert result.returncode == 1
-    assert "The entry point 'nothing' (no_such_module) of costate.losses, which the package broken declares" in result.stderr
+    assert (
+        "The entry point 'nothing' (no_such_module) of costate.losses, which the package broken declares"
+        in result.stderr
+    )
     assert not list(tmp_path.glob("runs*"))

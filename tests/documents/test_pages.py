@@ -107,11 +107,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _snippets() -> list[object]:
-    return [pytest.param(each, id=each.label, marks=[pytest.mark.thorough] if each.page in SLOW else []) for each in snippets()]
+    return [
+        pytest.param(each, id=each.label, marks=[pytest.mark.thorough] if each.page in SLOW else [])
+        for each in snippets()
+    ]
 
 
 @pytest.mark.parametrize("snippet", _snippets())
-def test_a_snippet_runs(snippet: Shown, runs: pathlib.Path, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snippet_runs(
+    snippet: Shown, runs: pathlib.Path, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a file of its own, in a folder with the runs that it names. Only budgets are smaller: those of training, evaluating and recording."""
     for part, reason in CANNOT_RUN.items():
         if part in snippet.text:
@@ -120,7 +125,9 @@ def test_a_snippet_runs(snippet: Shown, runs: pathlib.Path, apart: pathlib.Path,
     tiny = {"steps": 4000, "environments": 4, "hidden_size": 8, "epochs": 1, "minibatches": 1}
     train, evaluate = costate.train, costate.evaluate
     monkeypatch.setattr(costate, "train", lambda task, **options: train(task, **(options | tiny)))
-    monkeypatch.setattr(costate, "evaluate", lambda run, **options: evaluate(run, **(options | {"episodes": 2})))
+    monkeypatch.setattr(
+        costate, "evaluate", lambda run, **options: evaluate(run, **(options | {"episodes": 2}))
+    )
     record = true_costates.record_run
     monkeypatch.setattr(true_costates, "record_run", lambda run, **options: record(run, **options, steps=10))
     _write(snippet.page, apart)
@@ -137,7 +144,10 @@ def _write(page: str, folder: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "task", "parts"),
-    [("docs/own_world.md", "Cart", ["cart.py"]), ("docs/extending.md", "Spring", ["spring.py", "vanilla.py", "bounded.py"])],
+    [
+        ("docs/own_world.md", "Cart", ["cart.py"]),
+        ("docs/extending.md", "Spring", ["spring.py", "vanilla.py", "bounded.py"]),
+    ],
 )
 def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
     page: str, task: str, parts: list[str], apart: pathlib.Path, capsys: pytest.CaptureFixture[str]
@@ -146,7 +156,20 @@ def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
     _write(page, apart)
     named = [word for part in parts for word in ("--tasks", part)]
     chosen = ["--core", "vanilla", "--readout", "bounded"] if "vanilla.py" in parts else []
-    small = ["--environments", "2", "--hidden-size", "4", "--epochs", "1", "--minibatches", "1", "--rollout-length", "100", "--steps", "200"]
+    small = [
+        "--environments",
+        "2",
+        "--hidden-size",
+        "4",
+        "--epochs",
+        "1",
+        "--minibatches",
+        "1",
+        "--rollout-length",
+        "100",
+        "--steps",
+        "200",
+    ]
     assert cli.main(["train", task, *named, *chosen, *small, "--out", "run"]) == 0
     assert cli.main(["evaluate", "run", *named, "--episodes", "2"]) == 0
     assert f"{task} at 50% blackout, 2 episodes" in capsys.readouterr().out
@@ -156,8 +179,27 @@ def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
 def test_the_contract_tests_take_parts_of_a_readers_own(apart: pathlib.Path) -> None:
     _write("docs/extending.md", apart)
     own = [str(apart / name) for name in ("spring.py", "vanilla.py", "bounded.py")]
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "tests/contracts", "-k", "Spring or vanilla or bounded"]
-    result = subprocess.run(command, cwd=ROOT, env=os.environ | {VARIABLE: os.pathsep.join(own)}, capture_output=True, text=True, timeout=600)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/contracts",
+        "-k",
+        "Spring or vanilla or bounded",
+    ]
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {VARIABLE: os.pathsep.join(own)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert result.returncode == 0, result.stdout
     # 13 tests of a core, 5 of a readout with both of its influences, and one of a task.
     assert "24 passed" in result.stdout
@@ -185,13 +227,19 @@ def _commands() -> list[object]:
     cases = []
     for each in commands():
         name = each.text.split(" ")[0]
-        cases.append(pytest.param(each, id=f"{each.page}: {each.text}", marks=[pytest.mark.thorough] if name in seen else []))
+        cases.append(
+            pytest.param(
+                each, id=f"{each.page}: {each.text}", marks=[pytest.mark.thorough] if name in seen else []
+            )
+        )
         seen.add(name)
     return cases
 
 
 @pytest.mark.parametrize("line", _commands())
-def test_a_command_line_is_understood(line: Shown, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_line_is_understood(
+    line: Shown, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every flag and value is read; a line that trains also makes its config. Nothing is trained, played or written."""
     words = [STANDS_FOR.get(word, word) for word in shlex.split(line.text)]
     if any("playground:" in word for word in words) and importlib.util.find_spec("mujoco_playground") is None:
@@ -240,8 +288,17 @@ def _read(words: list[str]) -> int:
 
 def test_every_name_of_the_library_is_reached_by_importing_it_alone() -> None:
     """`costate.something` in inline code, in a fresh Python; without importing more than was asked for."""
-    named = {match[0] for each in inline() for match in [re.match(r"costate(?:\.[a-zA-Z_]\w*|\[\"\w+\"\])+", each.text)] if match}
-    groups = {match for file in (ROOT / "src").rglob("*.py") for match in re.findall(r'load_entry_points\("([\w.]+)"\)', file.read_text())}
+    named = {
+        match[0]
+        for each in inline()
+        for match in [re.match(r"costate(?:\.[a-zA-Z_]\w*|\[\"\w+\"\])+", each.text)]
+        if match
+    }
+    groups = {
+        match
+        for file in (ROOT / "src").rglob("*.py")
+        for match in re.findall(r'load_entry_points\("([\w.]+)"\)', file.read_text())
+    }
     named = {name for name in named if not name.endswith((".toml", ".py"))} - groups
     assert groups
     assert any(name.startswith("costate.true_costates") for name in named)
@@ -285,6 +342,8 @@ def test_every_file_that_is_named_exists() -> None:
     named = {
         (each.page, match[0])
         for each in inline()
-        for match in re.finditer(r"\b(?:src|tests|docs|examples|benchmarks|tools)/[\w/.]*\w(?![\w*])", each.text)
+        for match in re.finditer(
+            r"\b(?:src|tests|docs|examples|benchmarks|tools)/[\w/.]*\w(?![\w*])", each.text
+        )
     }
     assert not [f"{page}: {path}" for page, path in named if not (ROOT / path).exists()]

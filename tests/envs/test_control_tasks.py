@@ -31,10 +31,18 @@ KEY = jax.random.key(0)
 def test_lqr_moves_as_its_equations_say_and_is_disturbed_as_much():
     """ẍ = −ẋ + u from (0.3, −0.5) with u = 0.8 for 0.1 s, and the covariance that white noise of deviation ½ gathers meanwhile."""
     world, count = LinearQuadraticWorld(TASKS["LQR"].problem(), 6.0), 20_000
-    many = jax.vmap(lambda key: world.advance(jnp.array([0.3, -0.5]), jnp.array([0.8]), key)[0])(jax.random.split(KEY, count))
+    many = jax.vmap(lambda key: world.advance(jnp.array([0.3, -0.5]), jnp.array([0.8]), key)[0])(
+        jax.random.split(KEY, count)
+    )
     after = np.asarray(many, np.float64)
     end = solve_ivp(lambda _, x: [x[1], -x[1] + 0.8], (0.0, 0.1), [0.3, -0.5], rtol=1e-10).y[:, -1]
-    growth = solve_ivp(lambda _, p: [2 * p[1], p[2] - p[1], 0.25 - 2 * p[2]], (0.0, 0.1), [0.0, 0.0, 0.0], rtol=1e-10, atol=1e-12).y[:, -1]
+    growth = solve_ivp(
+        lambda _, p: [2 * p[1], p[2] - p[1], 0.25 - 2 * p[2]],
+        (0.0, 0.1),
+        [0.0, 0.0, 0.0],
+        rtol=1e-10,
+        atol=1e-12,
+    ).y[:, -1]
     covariance = np.array([[growth[0], growth[1]], [growth[1], growth[2]]])
     np.testing.assert_allclose(after.mean(axis=0), end, atol=4.0 * np.sqrt(covariance[1, 1] / count))
     # A sample variance has a relative error of √(2/n) = 1 %.
@@ -65,7 +73,13 @@ def test_the_pendulum_moves_as_its_equation_says():
     """θ̈ = 9.81 sin θ − 0.1 θ̇ + u, by another integrator."""
     world, state = TorquePendulumWorld(), jnp.array([2.5, -1.3])
     after, reward, terminated = world.advance(state, jnp.array([3.0]), KEY)
-    end = solve_ivp(lambda _, x: [x[1], 9.81 * np.sin(x[0]) - 0.1 * x[1] + 3.0], (0.0, 0.05), [2.5, -1.3], rtol=1e-10, atol=1e-12).y[:, -1]
+    end = solve_ivp(
+        lambda _, x: [x[1], 9.81 * np.sin(x[0]) - 0.1 * x[1] + 3.0],
+        (0.0, 0.05),
+        [2.5, -1.3],
+        rtol=1e-10,
+        atol=1e-12,
+    ).y[:, -1]
     np.testing.assert_allclose(after, end, atol=2e-6)  # single precision
     np.testing.assert_allclose(reward, -(2.0 * (1.0 - np.cos(2.5)) + 0.1 * 1.3**2 + 0.01 * 3.0**2), rtol=1e-6)
     assert not terminated
@@ -84,7 +98,9 @@ def test_the_pendulum_is_too_weak_to_be_lifted_but_not_to_be_held():
 
 @pytest.mark.parametrize(("control_cost", "expected"), [(FreeControl(), 1.0), (FuelCost(), 1.5)])
 def test_a_double_integrator_pays_for_time_and_fuel(control_cost, expected):
-    after, reward, terminated = ReachRestWorld(control_cost).advance(jnp.array([0.5, -0.2]), jnp.array([-0.5]), KEY)
+    after, reward, terminated = ReachRestWorld(control_cost).advance(
+        jnp.array([0.5, -0.2]), jnp.array([-0.5]), KEY
+    )
     end = solve_ivp(lambda _, x: [x[1], -0.5], (0.0, 0.05), [0.5, -0.2], rtol=1e-10).y[:, -1]
     np.testing.assert_allclose(after, end, rtol=1e-6)
     np.testing.assert_allclose(reward, -expected, rtol=1e-6)
@@ -122,16 +138,23 @@ def test_the_law_of_bang_bang_reaches_rest_in_the_least_time():
 
 def test_the_least_time_is_that_of_two_pushes():
     """From rest at distance d: half the way each, so 2√d. From velocity v on the switching curve: v."""
-    np.testing.assert_allclose(least_time(np.array([4.0, -4.0, -0.5, 0.5]), np.array([0.0, 0.0, 1.0, -1.0])), [4.0, 4.0, 1.0, 1.0])
+    np.testing.assert_allclose(
+        least_time(np.array([4.0, -4.0, -0.5, 0.5]), np.array([0.0, 0.0, 1.0, -1.0])), [4.0, 4.0, 1.0, 1.0]
+    )
 
 
 @pytest.mark.parametrize("name", ["LQG", "DoubleIntegratorTime"])
 def test_seeds_have_episodes_of_their_own_and_the_same_alone_as_together(name):
     keys = jax.random.split(jax.random.key(5), 2)
     together = make_env(name, 3, (3, 7), SensorConfig(0.5)).reset_seeds(keys)[1]
-    alone = [make_env(name, 3, (seed,), SensorConfig(0.5)).reset(key)[1] for seed, key in zip((3, 7), keys, strict=True)]
+    alone = [
+        make_env(name, 3, (seed,), SensorConfig(0.5)).reset(key)[1]
+        for seed, key in zip((3, 7), keys, strict=True)
+    ]
     for index, one in enumerate(alone):
-        jax.tree.map(lambda many, single, i=index: np.testing.assert_array_equal(many[i], single), together, one)
+        jax.tree.map(
+            lambda many, single, i=index: np.testing.assert_array_equal(many[i], single), together, one
+        )
 
 
 def test_environments_of_other_seeds_start_other_episodes_though_the_key_be_the_same():

@@ -44,7 +44,12 @@ class Counter(gymnasium.Env):
     """
 
     action_space = ACTIONS
-    observation_space = Dict({"count": Box(-np.inf, np.inf, (1,)), "inner": Dict({"luck": Box(0, 1, ()), "total": Box(-np.inf, np.inf, (1,))})})
+    observation_space = Dict(
+        {
+            "count": Box(-np.inf, np.inf, (1,)),
+            "inner": Dict({"luck": Box(0, 1, ()), "total": Box(-np.inf, np.inf, (1,))}),
+        }
+    )
 
     def __init__(self, length: int = 3):
         self.length = length
@@ -58,7 +63,13 @@ class Counter(gymnasium.Env):
         self.count += 1
         self.total += float(action[0])
         over = self.count == self.length
-        return self.shown(), float(action[0]), over and self.length % 2 == 0, over and self.length % 2 == 1, {}
+        return (
+            self.shown(),
+            float(action[0]),
+            over and self.length % 2 == 0,
+            over and self.length % 2 == 1,
+            {},
+        )
 
     def shown(self):
         inner = {"luck": np.float32(self.luck), "total": np.array([self.total], np.float32)}
@@ -76,7 +87,9 @@ def counters(mode=AutoresetMode.NEXT_STEP, kind=SyncVectorEnv, lengths=(3, 2)) -
 def rolled(env, actions, state=None):
     """All steps with these actions, as one compiled program; afterwards what went wrong is raised."""
     state, first = env.reset(jax.random.key(0)) if state is None else state
-    program = jax.jit(lambda state, actions: jax.lax.scan(lambda s, a: env.step(s, a, jax.random.key(0)), state, actions))
+    program = jax.jit(
+        lambda state, actions: jax.lax.scan(lambda s, a: env.step(s, a, jax.random.key(0)), state, actions)
+    )
     _, steps = jax.block_until_ready(program(state, jnp.asarray(actions, jnp.float32)))
     env.check()
     return first, steps
@@ -86,7 +99,10 @@ ROWS = np.arange(1.0, 9.0)[:, None, None] * np.ones((1, 2, 1)) / 8.0
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("kind", [SyncVectorEnv, pytest.param(functools.partial(AsyncVectorEnv, context="spawn"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [SyncVectorEnv, pytest.param(functools.partial(AsyncVectorEnv, context="spawn"), marks=pytest.mark.slow)],
+)
 def test_every_mode_gives_last_rows_then_first_rows_and_ignores_the_action_between(mode, kind):
     env = counters(mode, kind)
     first, steps = rolled(env, ROWS)
@@ -112,7 +128,11 @@ def test_every_mode_gives_last_rows_then_first_rows_and_ignores_the_action_betwe
 
 
 def test_names_of_dictionaries_are_kept_in_order_and_boxes_are_observations():
-    assert observation_layout("Counter", Counter.observation_space) == (("count", 1), ("inner/luck", 1), ("inner/total", 1))
+    assert observation_layout("Counter", Counter.observation_space) == (
+        ("count", 1),
+        ("inner/luck", 1),
+        ("inner/total", 1),
+    )
     assert TASKS["gym:Pendulum-v1"].observation == (("observation", 3),)
     assert (TASKS["gym:Pendulum-v1"].action_size, TASKS["gym:Pendulum-v1"].episode_steps) == (1, 200)
     # Gymnasium's own definition: 30 frames a second, where the simulator has a dt of 0.05 s.
@@ -184,7 +204,9 @@ def test_counting_steps_goes_round_and_a_state_cannot_be_stepped_from_twice(monk
     env.step(state, action, jax.random.key(0))
     env.check()
     env.step(state, action, jax.random.key(0))
-    with pytest.raises(SimulationError, match="asked for step 0 when it stood at 1: a state was stepped from twice"):
+    with pytest.raises(
+        SimulationError, match="asked for step 0 when it stood at 1: a state was stepped from twice"
+    ):
         env.check()
 
 
@@ -211,7 +233,9 @@ def test_where_the_rollout_is_not_on_a_cpu_an_ordered_callback_does_the_same(mon
 # What is refused.
 
 
-@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete([2, 2]), Dict({"a": ACTIONS}), Box(0, 5, (2,), np.int64)])
+@pytest.mark.parametrize(
+    "space", [Discrete(3), MultiDiscrete([2, 2]), Dict({"a": ACTIONS}), Box(0, 5, (2,), np.int64)]
+)
 def test_actions_that_are_not_continuous_are_refused(space):
     with pytest.raises(ConfigError, match=r"controls here are continuous"):
         action_bounds("Env", space)
@@ -222,7 +246,9 @@ def test_actions_without_bounds_are_refused_with_advice():
         action_bounds("Env", Box(-np.inf, 1.0, (2,)))
 
 
-@pytest.mark.parametrize("space", [Box(0, 255, (8, 8, 3), np.uint8), Box(0, 255, (128,), np.uint8), Box(0.0, 1.0, (4, 4))])
+@pytest.mark.parametrize(
+    "space", [Box(0, 255, (8, 8, 3), np.uint8), Box(0, 255, (128,), np.uint8), Box(0.0, 1.0, (4, 4))]
+)
 def test_images_are_refused(space):
     with pytest.raises(ConfigError, match=r"observes eye as.*looks like an image"):
         observation_layout("Env", Dict({"eye": space}))
@@ -238,7 +264,9 @@ def test_an_unknown_id_is_answered_with_the_nearest_and_a_discrete_one_with_its_
         RunConfig("gym:Pendulum-v9")
     with pytest.raises(ConfigError, match=r"gym:CartPole-v1 has actions Discrete"):
         RunConfig("gym:CartPole-v1")
-    with pytest.raises(ConfigError, match=r"Unknown family of tasks 'gymn' in 'gymn:Pendulum-v1'. Did you mean gym"):
+    with pytest.raises(
+        ConfigError, match=r"Unknown family of tasks 'gymn' in 'gymn:Pendulum-v1'. Did you mean gym"
+    ):
         RunConfig("gymn:Pendulum-v1")
     with pytest.raises(ConfigError, match=r"asks to import a module"):
         RunConfig("gym:os:Pendulum-v1")
@@ -272,14 +300,19 @@ class Broken(Counter):
 @pytest.mark.parametrize(
     ("length", "message"),
     [
-        (3, r"returned NaN or Inf: inner/total nan \(in environment 1 of seed 7, at step 2 of its episode 1\)"),
+        (
+            3,
+            r"returned NaN or Inf: inner/total nan \(in environment 1 of seed 7, at step 2 of its episode 1\)",
+        ),
         (4, r"reward inf \(in environment 1 of seed 7, at step 2 of its episode 1\)"),
         (5, "raised RuntimeError 1 step after the last reset, in test_gymnasium.py.*the cable came off"),
         (6, "raised ValueError"),
     ],
 )
 def test_what_nothing_can_be_learnt_from_stops_with_its_environment_and_step(length, message):
-    env = host_env("Broken", SyncVectorEnv([functools.partial(Broken, 8), functools.partial(Broken, length)]), 2, [7], 9)
+    env = host_env(
+        "Broken", SyncVectorEnv([functools.partial(Broken, 8), functools.partial(Broken, length)]), 2, [7], 9
+    )
     with pytest.raises(SimulationError, match=message):
         rolled(env, ROWS)
     # A new start forgets it.
@@ -292,7 +325,9 @@ def test_a_start_that_is_not_finite_and_an_episode_that_is_too_long_are_named():
         def shown(self):
             return super().shown() | {"count": np.array([np.nan], np.float32)}
 
-    with pytest.raises(SimulationError, match=r"returned NaN or Inf: count nan \(in environment 0 of seed 7, at step 0"):
+    with pytest.raises(
+        SimulationError, match=r"returned NaN or Inf: count nan \(in environment 0 of seed 7, at step 0"
+    ):
         host_env("Unborn", SyncVectorEnv([Unborn]), 1, [7], 3).reset(jax.random.key(0))
     with pytest.raises(SimulationError, match=r"goes on after 2 steps"):
         rolled(host_env("Counter", SyncVectorEnv(makers(3, 2)), 2, [7], 2), ROWS)
@@ -322,7 +357,9 @@ class Vector(VectorEnv):
 def test_a_vector_environment_that_cannot_start_single_ones_anew_is_refused_unless_it_needs_not():
     with pytest.raises(ConfigError, match=r"autoreset_mode SAME_STEP.*started others too.*NEXT_STEP"):
         host_env("Vector", Vector(AutoresetMode.SAME_STEP), 2, [7], 9)
-    with pytest.raises(ConfigError, match=r"does not say how its environments start anew.*autoreset_mode None"):
+    with pytest.raises(
+        ConfigError, match=r"does not say how its environments start anew.*autoreset_mode None"
+    ):
         host_env("Vector", Vector(None), 2, [7], 9)
     # One that takes a single seed for all of them can still be brought back.
     env, other = (host_env("Vector", Vector(AutoresetMode.NEXT_STEP), 2, [7], 9) for _ in range(2))
@@ -339,7 +376,9 @@ def counter_task():
     """A user's own environment as a task, while the tests of this file run."""
     register_gymnasium("TestCounter", lambda: Counter(20), episode_steps=10)
     register_gymnasium_vector(
-        "TestVector", lambda count: SyncVectorEnv(makers(*[10] * count), autoreset_mode=AutoresetMode.SAME_STEP), episode_steps=10
+        "TestVector",
+        lambda count: SyncVectorEnv(makers(*[10] * count), autoreset_mode=AutoresetMode.SAME_STEP),
+        episode_steps=10,
     )
     yield "TestCounter"
     for name in ("TestCounter", "TestVector"):
@@ -358,7 +397,10 @@ def small(task):
 
 
 def numbers(run):
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
+    return [
+        {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
+        for row in run.read_metrics()
+    ]
 
 
 def test_a_registered_environment_is_trained_resumed_and_evaluated(counter_task, tmp_path):
@@ -387,7 +429,9 @@ def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_rep
         steps=400,
         policy=dataclasses.replace(config.policy, hidden_size=6),
         rollout=RolloutConfig(environments=4, rollout_length=50),
-        sac=dataclasses.replace(config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay),
+        sac=dataclasses.replace(
+            config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
+        ),
     )
     run = train(config, tmp_path / "runs" / "sac").run
     assert [row["env_steps"] for row in numbers(run)] == [200, 400]

@@ -47,7 +47,9 @@ class Mass(AbstractMujocoWorld):
 
 def rolled(env, actions):
     state, first = env.reset(jax.random.key(0))
-    program = jax.jit(lambda state, actions: jax.lax.scan(lambda s, a: env.step(s, a, jax.random.key(0)), state, actions))
+    program = jax.jit(
+        lambda state, actions: jax.lax.scan(lambda s, a: env.step(s, a, jax.random.key(0)), state, actions)
+    )
     _, steps = jax.block_until_ready(program(state, jnp.asarray(actions, jnp.float32)))
     env.check()
     return first, steps
@@ -84,7 +86,9 @@ def test_a_robot_is_brought_back_bit_for_bit(tmp_path):
     env = build()
     rolled(env, np.ones((8, 2, 1)))
     other.skip_resets(np.array([2, 2]))
-    jax.tree.map(np.testing.assert_array_equal, rolled(env, np.ones((8, 2, 1))), rolled(other, np.ones((8, 2, 1))))
+    jax.tree.map(
+        np.testing.assert_array_equal, rolled(env, np.ones((8, 2, 1))), rolled(other, np.ones((8, 2, 1)))
+    )
 
 
 def test_physics_that_breaks_down_stops_the_run_instead_of_starting_anew_in_silence(tmp_path, monkeypatch):
@@ -99,10 +103,14 @@ def test_physics_that_breaks_down_stops_the_run_instead_of_starting_anew_in_sile
             return {"position": data.qpos if data.time < 0.15 else np.full(1, np.nan)}
 
     env = HostEnv(MujocoSimulator("Kicked", Kicked(tmp_path), 1), "Kicked", 1, [3], 5)
-    with pytest.raises(SimulationError, match=r"physics of environment 0 broke down at step \d of its episode \(mjWARN_BAD"):
+    with pytest.raises(
+        SimulationError, match=r"physics of environment 0 broke down at step \d of its episode \(mjWARN_BAD"
+    ):
         rolled(env, np.ones((5, 1, 1)))
     env = HostEnv(MujocoSimulator("Lost", Lost(tmp_path), 1), "Lost", 1, [3], 5)
-    with pytest.raises(SimulationError, match=r"returned NaN or Inf: position nan \(in environment 0 of seed 3, at step 2"):
+    with pytest.raises(
+        SimulationError, match=r"returned NaN or Inf: position nan \(in environment 0 of seed 3, at step 2"
+    ):
         rolled(env, np.ones((5, 1, 1)))
 
 
@@ -133,7 +141,9 @@ def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
         # The tip of two links of 0.25 m, by hand from the angles; nothing moves, because nothing pulls.
         cosines, sines = np.asarray(first.observation[:, :2]), np.asarray(first.observation[:, 2:4])
         shoulder, elbow = np.arctan2(sines, cosines).T
-        tip = 0.25 * np.stack([np.cos(shoulder) + np.cos(shoulder + elbow), np.sin(shoulder) + np.sin(shoulder + elbow)], axis=1)
+        tip = 0.25 * np.stack(
+            [np.cos(shoulder) + np.cos(shoulder + elbow), np.sin(shoulder) + np.sin(shoulder + elbow)], axis=1
+        )
         np.testing.assert_allclose(first.observation[:, 6:8], first.observation[:, 8:] - tip, atol=1e-6)
         expected = np.exp(-20.0 * np.square(np.asarray(first.observation[:, 6:8])).sum(axis=1))
         np.testing.assert_allclose(steps.reward[0], expected, rtol=1e-5)
@@ -160,7 +170,9 @@ def test_files_that_cannot_be_loaded_are_named(tmp_path, monkeypatch):
         without_task_files(["train", "--tasks"])
 
 
-@pytest.mark.parametrize("robot", ["InvertedPendulum-v4", pytest.param("HalfCheetah-v4", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "robot", ["InvertedPendulum-v4", pytest.param("HalfCheetah-v4", marks=pytest.mark.slow)]
+)
 def test_robots_of_gym_in_envpool_keep_the_contract_and_can_be_brought_back(robot):
     task = TASKS[f"envpool:{robot}"]
     env = task.build(2, [3])
@@ -183,7 +195,9 @@ def test_robots_of_gym_in_envpool_keep_the_contract_and_can_be_brought_back(robo
 
 
 def test_an_unknown_robot_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"EnvPool has no environment 'HalfCheetah-v9'.*Did you mean HalfCheetah"):
+    with pytest.raises(
+        ConfigError, match=r"EnvPool has no environment 'HalfCheetah-v9'.*Did you mean HalfCheetah"
+    ):
         TASKS["envpool:HalfCheetah-v9"]
 
 

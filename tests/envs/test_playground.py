@@ -13,7 +13,9 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 pytest.importorskip(
-    "mujoco_playground", reason="MuJoCo Playground is not installed; pip install 'costate[playground]' or make test-playground", exc_type=ImportError
+    "mujoco_playground",
+    reason="MuJoCo Playground is not installed; pip install 'costate[playground]' or make test-playground",
+    exc_type=ImportError,
 )
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
 
@@ -24,7 +26,13 @@ from repeating import short as short_run
 from costate._base.errors import ConfigError
 from costate.cli import main
 from costate.config.run_config import RunConfig
-from costate.envs.engines.playground import VARIABLE, PlaygroundEnv, implementation, load_simulator, rearrangement
+from costate.envs.engines.playground import (
+    VARIABLE,
+    PlaygroundEnv,
+    implementation,
+    load_simulator,
+    rearrangement,
+)
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.suites.playground import NAMES
 from costate.envs.tasks import PAPER_TASKS, TASKS
@@ -37,7 +45,14 @@ from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
 from costate.training.iteration import OneProgram, TwoPrograms, compile_iteration
 from costate.training.loop import resume, train
-from costate.training.programs import compile_programs, fresh_states, lower_collect, lower_explore, rollout_stage, start_episodes
+from costate.training.programs import (
+    compile_programs,
+    fresh_states,
+    lower_collect,
+    lower_explore,
+    rollout_stage,
+    start_episodes,
+)
 
 STEPS = 5
 """Of an episode here; Playground itself knows no time limit."""
@@ -107,7 +122,11 @@ def test_physics_that_has_left_the_numbers_ends_its_episode_for_good_and_no_othe
     steps = roll(dataclasses.replace(state, simulation=broken), ACTIONS)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(steps))
     np.testing.assert_array_equal(steps.observation[0, 1], first.observation[1])
-    assert (bool(steps.is_last[0, 1]), float(steps.discount[0, 1]), float(steps.reward[0, 1])) == (True, 0.0, 0.0)
+    assert (bool(steps.is_last[0, 1]), float(steps.discount[0, 1]), float(steps.reward[0, 1])) == (
+        True,
+        0.0,
+        0.0,
+    )
     np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, 1]), [1, 7])
     for left, right in zip(jax.tree.leaves(steps), jax.tree.leaves(sound), strict=True):
         # Until its own episode is over the other one draws nothing, and knows nothing of it.
@@ -154,7 +173,11 @@ STATES = 16
 def in_the_same_states(name):
     environment, found = load_simulator(name).environment, parity.moments(name, STATES, seed=0)
     ours = parity.by_state(name, environment, found)
-    return ours, np.stack([moment.observation for moment in found]), np.stack([moment.reward for moment in found])
+    return (
+        ours,
+        np.stack([moment.observation for moment in found]),
+        np.stack([moment.reward for moment in found]),
+    )
 
 
 @pytest.mark.parametrize("name", PAPER_TASKS)
@@ -175,7 +198,9 @@ def test_controls_and_their_time_step_are_dm_controls(name):
     task, environment = TASKS[name], load_simulator(name).environment
     original = parity.load_dm_control(name, task.domain, task.goal, 0)
     spec = original.action_spec()
-    np.testing.assert_array_equal(environment.mj_model.actuator_ctrlrange, np.stack([spec.minimum, spec.maximum], axis=1))
+    np.testing.assert_array_equal(
+        environment.mj_model.actuator_ctrlrange, np.stack([spec.minimum, spec.maximum], axis=1)
+    )
     assert environment.dt == pytest.approx(original.control_timestep())
 
 
@@ -186,18 +211,35 @@ def test_what_a_walker_shows_as_its_height_it_shows_twice():
 
 
 def test_models_differ_where_the_documentation_says():
-    fish, walker, cartpole, finger = (load_simulator(name).environment for name in ("FishSwim", "WalkerStand", "CartpoleSwingup", "FingerTurnHard"))
+    fish, walker, cartpole, finger = (
+        load_simulator(name).environment
+        for name in ("FishSwim", "WalkerStand", "CartpoleSwingup", "FingerTurnHard")
+    )
     euler, implicit_fast, pyramidal = 0, 3, 0
-    assert (cartpole.mj_model.opt.integrator, cartpole.mj_model.opt.iterations, cartpole.mj_model.opt.ls_iterations) == (euler, 1, 4)
-    assert (walker.mj_model.opt.iterations, walker.mj_model.opt.ls_iterations, walker.n_substeps) == (2, 5, 10)
-    assert (finger.mj_model.opt.integrator, finger.mj_model.opt.cone, finger.mj_model.opt.timestep) == (implicit_fast, pyramidal, 0.005)
+    assert (
+        cartpole.mj_model.opt.integrator,
+        cartpole.mj_model.opt.iterations,
+        cartpole.mj_model.opt.ls_iterations,
+    ) == (euler, 1, 4)
+    assert (walker.mj_model.opt.iterations, walker.mj_model.opt.ls_iterations, walker.n_substeps) == (
+        2,
+        5,
+        10,
+    )
+    assert (finger.mj_model.opt.integrator, finger.mj_model.opt.cone, finger.mj_model.opt.timestep) == (
+        implicit_fast,
+        pyramidal,
+        0.005,
+    )
     assert fish.mj_model.opt.timestep == 0.002
     # A sphere of radius 0.03 stands for the box of 0.004 × 0.12 × 0.06 that gives dm_control's fish its mass.
     assert fish.mj_model.geom("torso_massive").size[0] == 0.03
     task = TASKS["FishSwim"]
     original = parity.load_dm_control("FishSwim", task.domain, task.goal, 0).physics.model.ptr
     torso = parity.masses(fish.mj_model)["torso"], parity.masses(original)["torso"]
-    assert torso[0] - torso[1] == pytest.approx(1000 * (4 / 3 * np.pi * 0.03**3 - 0.004 * 0.12 * 0.06), rel=1e-6)
+    assert torso[0] - torso[1] == pytest.approx(
+        1000 * (4 / 3 * np.pi * 0.03**3 - 0.004 * 0.12 * 0.06), rel=1e-6
+    )
 
 
 def test_all_names_are_playgrounds_with_its_time_steps():
@@ -207,7 +249,11 @@ def test_all_names_are_playgrounds_with_its_time_steps():
     for name in NAMES:
         config = dm_control_suite.get_default_config(name)
         task = TASKS[f"playground:{name}"]
-        assert (config.ctrl_dt, config.episode_length, config.action_repeat) == (task.control_timestep, task.episode_steps, 1)
+        assert (config.ctrl_dt, config.episode_length, config.action_repeat) == (
+            task.control_timestep,
+            task.episode_steps,
+            1,
+        )
 
 
 # Tracing every task takes a minute.
@@ -274,7 +320,11 @@ def test_seeds_together_on_two_devices_see_what_each_sees_alone_on_one():
         stage, alone = collected((seed,), Layout(1, 1))
         assert stage.num_devices == 1
         # A pendulum doubles a rounding error of 1e-7 only a few times in a dozen steps.
-        jax.tree.map(lambda ours, whole, n=n: np.testing.assert_allclose(whole[n], ours[0], atol=1e-5, rtol=1e-5), alone, together)
+        jax.tree.map(
+            lambda ours, whole, n=n: np.testing.assert_allclose(whole[n], ours[0], atol=1e-5, rtol=1e-5),
+            alone,
+            together,
+        )
 
 
 def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_programs_learn():
@@ -287,10 +337,16 @@ def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_pro
     one = compile_iteration(config, env, states, start, layout)
     assert isinstance(one, OneProgram)
     two = TwoPrograms(compile_programs(config, env, states, start, layout))
-    ours, theirs = (each.run(each.place(states), start, lambda rollout_state, experience: None) for each in (one, two))
+    ours, theirs = (
+        each.run(each.place(states), start, lambda rollout_state, experience: None) for each in (one, two)
+    )
     assert jax.tree.leaves(ours.states.policy)[0].sharding.num_devices == 2
     compare = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-5)
-    jax.tree.map(compare, (ours.experience, ours.states.policy, ours.metrics), (theirs.experience, theirs.states.policy, theirs.metrics))
+    jax.tree.map(
+        compare,
+        (ours.experience, ours.states.policy, ours.metrics),
+        (theirs.experience, theirs.states.policy, theirs.metrics),
+    )
     before, after = (np.asarray(each.policy.core.recurrent_weights) for each in (states, ours.states))
     assert (before != after).mean() > 0.9
 
@@ -337,6 +393,9 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
     resumed = resume(cut).run
 
     def numbers(run):
-        return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
+        return [
+            {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
+            for row in run.read_metrics()
+        ]
 
     assert numbers(resumed) == numbers(whole)

@@ -23,16 +23,28 @@ from costate.envs.tasks import PAPER_TASKS, TASKS
 def test_the_papers_tasks_are_there_under_the_same_names_with_the_same_sizes():
     for name in PAPER_TASKS:
         task, twin = TASKS[f"playground:{name}"], TASKS[name]
-        assert (task.observation_size, task.action_size, task.budget) == (twin.observation_size, twin.action_size, twin.budget)
+        assert (task.observation_size, task.action_size, task.budget) == (
+            twin.observation_size,
+            twin.action_size,
+            twin.budget,
+        )
         assert (task.episode_steps, task.engine) == (1000, "playground")
 
 
 def test_a_walkers_height_is_called_what_it_is_and_a_fish_is_observed_in_dm_controls_order():
-    assert TASKS["playground:WalkerStand"].observation == (("orientations", 14), ("upright", 1), ("velocity", 9))
+    assert TASKS["playground:WalkerStand"].observation == (
+        ("orientations", 14),
+        ("upright", 1),
+        ("velocity", 9),
+    )
     fish = TASKS["playground:FishSwim"]
     assert fish.observation == TASKS["FishSwim"].observation
     assert fish.shown == (("upright", 1), ("joint_angles", 7), ("target", 3), ("velocity", 13))
-    assert all(TASKS[f"playground:{name}"].observation == TASKS[name].observation for name in NAMES if not name.startswith("Walker"))
+    assert all(
+        TASKS[f"playground:{name}"].observation == TASKS[name].observation
+        for name in NAMES
+        if not name.startswith("Walker")
+    )
 
 
 def test_a_config_is_read_without_the_extra():
@@ -53,7 +65,8 @@ def test_without_playground_the_extra_is_named_and_the_twin(monkeypatch):
     monkeypatch.delattr(costate.envs, "engine_playground", raising=False)
     monkeypatch.setitem(sys.modules, "costate.envs.engines.playground", None)
     with pytest.raises(
-        ConfigError, match=r"playground:WalkerStand needs MuJoCo Playground.*costate\[playground\].*WalkerStand is the same task in EnvPool"
+        ConfigError,
+        match=r"playground:WalkerStand needs MuJoCo Playground.*costate\[playground\].*WalkerStand is the same task in EnvPool",
     ):
         TASKS["playground:WalkerStand"].build(2, [0])
 
@@ -88,7 +101,11 @@ def counting(state, action, keys):
 
 def test_seeds_are_folded_into_one_batch_whose_condition_stays_one():
     step = fold_seeds(counting)
-    state, action, keys = jnp.array([[0, 1], [2, 3]]), jnp.arange(4.0).reshape(2, 2, 1), jax.random.split(jax.random.key(0), (2, 2))
+    state, action, keys = (
+        jnp.array([[0, 1], [2, 3]]),
+        jnp.arange(4.0).reshape(2, 2, 1),
+        jax.random.split(jax.random.key(0), (2, 2)),
+    )
     together, timestep = jax.vmap(step)(state, action, keys)
     # One environment is over, so the step of all of them was a start; seen by seeds apart, the first would have counted.
     np.testing.assert_array_equal(together, [[0, 1], [2, 0]])
@@ -101,6 +118,8 @@ def test_seeds_are_folded_into_one_batch_whose_condition_stays_one():
 
 def test_what_all_seeds_share_is_given_to_each_when_they_are_folded():
     state, keys = jnp.array([0, 1]), jax.random.split(jax.random.key(0), (2,))
-    together, timestep = jax.vmap(fold_seeds(counting), in_axes=(None, 0, None))(state, jnp.arange(4.0).reshape(2, 2, 1), keys)
+    together, timestep = jax.vmap(fold_seeds(counting), in_axes=(None, 0, None))(
+        state, jnp.arange(4.0).reshape(2, 2, 1), keys
+    )
     np.testing.assert_array_equal(together, [[1, 2], [1, 2]])
     np.testing.assert_array_equal(timestep.observation[:, :, 0], [[0, 1], [2, 3]])

@@ -16,7 +16,16 @@ from costate.envs.faults.delay import Delay
 from costate.envs.faults.noise import Drift, Noise
 from costate.envs.faults.outage import Outage
 from costate.envs.faults.stuck import Stuck
-from costate.envs.sensors import SensorConfig, SensorEnv, absent_sensors, check_sensors, faults_of, numbered_faults, only_blackouts, with_mask
+from costate.envs.sensors import (
+    SensorConfig,
+    SensorEnv,
+    absent_sensors,
+    check_sensors,
+    faults_of,
+    numbered_faults,
+    only_blackouts,
+    with_mask,
+)
 from costate.envs.tasks import TASKS
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import RememberedCue
@@ -24,7 +33,13 @@ from costate.envs.worlds.probes import RememberedCue
 LAYOUT = (("position", 2), ("velocity", 3))
 
 
-def passed_through(fault: AbstractFault, values: np.ndarray, is_first: np.ndarray, seen: np.ndarray | None = None, seed: int = 0) -> Reading:
+def passed_through(
+    fault: AbstractFault,
+    values: np.ndarray,
+    is_first: np.ndarray,
+    seen: np.ndarray | None = None,
+    seed: int = 0,
+) -> Reading:
     """What becomes of readings [T, B, O] in one fault, in one compiled loop."""
     steps, batch, size = values.shape
     seen = np.ones(values.shape, bool) if seen is None else seen
@@ -36,7 +51,9 @@ def passed_through(fault: AbstractFault, values: np.ndarray, is_first: np.ndarra
 
     keys = jax.random.split(jax.random.key(seed), steps)
     rows = (jnp.asarray(values, jnp.float32), jnp.asarray(seen), jnp.asarray(is_first), keys)
-    return jax.tree.map(np.asarray, jax.jit(lambda rows: jax.lax.scan(advance, fault.start(batch, size), rows)[1])(rows))
+    return jax.tree.map(
+        np.asarray, jax.jit(lambda rows: jax.lax.scan(advance, fault.start(batch, size), rows)[1])(rows)
+    )
 
 
 def starts(steps: int, batch: int, *others: tuple[int, int]) -> np.ndarray:
@@ -72,12 +89,24 @@ def test_what_one_fault_does_does_not_depend_on_the_others():
 
     alone = seen()
     assert 0.3 < alone.mean() < 0.7
-    for others in ({"noise": 0.1}, {"drift": 0.01}, {"stuck": 0.2}, {"noise": 0.1, "drift": 0.01, "stuck": 0.2}):
+    for others in (
+        {"noise": 0.1},
+        {"drift": 0.01},
+        {"stuck": 0.2},
+        {"noise": 0.1, "drift": 0.01, "stuck": 0.2},
+    ):
         np.testing.assert_array_equal(seen(**others), alone)
 
 
 def test_every_kind_of_fault_draws_from_a_number_of_its_own():
-    rates = {"dropout": 0.5, "group_dropout": 0.1, "sensor_dropout": 0.2, "stuck": 0.1, "noise": 0.1, "drift": 0.1}
+    rates = {
+        "dropout": 0.5,
+        "group_dropout": 0.1,
+        "sensor_dropout": 0.2,
+        "stuck": 0.1,
+        "noise": 0.1,
+        "drift": 0.1,
+    }
     everything = SensorConfig(**rates, delay_jitter=2, hide=("position",))
     numbers = [number for number, _ in numbered_faults(everything, LAYOUT)]
     assert sorted(numbers) == list(range(9))
@@ -103,7 +132,9 @@ def test_bursts_have_their_share_their_length_and_their_memory():
     """A chain that is left with probability a = 1/L and entered with b = p/((1−p)L) is dark for b/(a+b) = p of the time, for L steps on average, with
     autocorrelation (1 − a − b)^k after k steps."""
     p, length, batch = 0.4, 5.0, 400
-    dark = ~passed_through(Outage(p, length, np.zeros(1, int)), np.ones((1000, batch, 1)), starts(1000, batch)).seen[..., 0]
+    dark = ~passed_through(
+        Outage(p, length, np.zeros(1, int)), np.ones((1000, batch, 1)), starts(1000, batch)
+    ).seen[..., 0]
     share = dark.mean(axis=0)
     assert abs(share.mean() - p) < 4 * share.std() / np.sqrt(batch)
     # From the first step on, not only in the long run.
@@ -120,7 +151,9 @@ def test_bursts_have_their_share_their_length_and_their_memory():
 
 def test_bursts_of_the_length_of_independent_draws_are_independent():
     """With L = 1/(1 − p) the chain forgets at once."""
-    dark = ~passed_through(Outage(0.5, 2.0, np.zeros(1, int)), np.ones((2000, 50, 1)), starts(2000, 50)).seen[..., 0]
+    dark = ~passed_through(Outage(0.5, 2.0, np.zeros(1, int)), np.ones((2000, 50, 1)), starts(2000, 50)).seen[
+        ..., 0
+    ]
     assert abs(np.corrcoef(dark[:-1].ravel(), dark[1:].ravel())[0, 1]) < 4 / np.sqrt(1e5)
 
 
@@ -128,7 +161,9 @@ def test_groups_fail_together_and_sensors_by_themselves():
     config = SensorConfig(0.0, group_dropout=0.3, sensor_dropout=0.2)
     groups, sensors = (fault for fault in faults_of(config, LAYOUT) if isinstance(fault, Outage))
     ones = np.ones((3000, 1, 5))
-    by_group, by_sensor = (passed_through(fault, ones, starts(3000, 1)).seen[:, 0] for fault in (groups, sensors))
+    by_group, by_sensor = (
+        passed_through(fault, ones, starts(3000, 1)).seen[:, 0] for fault in (groups, sensors)
+    )
     assert (by_group[:, 0] == by_group[:, 1]).all()
     assert (by_group[:, 2:] == by_group[:, 2:3]).all()
     assert abs(np.corrcoef(by_group[:, 0], by_group[:, 2])[0, 1]) < 4 / np.sqrt(3000)
@@ -139,7 +174,11 @@ def test_groups_fail_together_and_sensors_by_themselves():
 
 def test_holding_repeats_the_last_value_that_arrived():
     rng = np.random.default_rng(0)
-    values, seen, first = rng.normal(size=(60, 3, 2)).astype(np.float32), rng.random((60, 3, 2)) < 0.5, starts(60, 3, (20, 1))
+    values, seen, first = (
+        rng.normal(size=(60, 3, 2)).astype(np.float32),
+        rng.random((60, 3, 2)) < 0.5,
+        starts(60, 3, (20, 1)),
+    )
     held = passed_through(Hold(), values, first, seen)
     for b in range(3):
         for i in range(2):
@@ -148,7 +187,9 @@ def test_holding_repeats_the_last_value_that_arrived():
                 last = values[t, b, i] if seen[t, b, i] else (0.0 if first[t, b] else last)
                 assert held.value[t, b, i] == last
     np.testing.assert_array_equal(held.seen, seen)
-    np.testing.assert_array_equal(passed_through(Zeros(), values, first, seen).value, np.where(seen, values, 0.0))
+    np.testing.assert_array_equal(
+        passed_through(Zeros(), values, first, seen).value, np.where(seen, values, 0.0)
+    )
 
 
 def test_a_stuck_sensor_shows_what_it_showed_and_nobody_notices():
@@ -211,8 +252,12 @@ def test_a_jittered_delay_shows_the_newest_that_has_arrived():
 
 def test_absent_sensors_are_found_by_name():
     walker = TASKS["WalkerStand"].observation
-    np.testing.assert_array_equal(np.flatnonzero(absent_sensors(SensorConfig(hide=("velocity",)), walker)), np.arange(15, 24))
-    np.testing.assert_array_equal(np.flatnonzero(absent_sensors(SensorConfig(hide=("height", "velocity")), walker)), np.arange(14, 24))
+    np.testing.assert_array_equal(
+        np.flatnonzero(absent_sensors(SensorConfig(hide=("velocity",)), walker)), np.arange(15, 24)
+    )
+    np.testing.assert_array_equal(
+        np.flatnonzero(absent_sensors(SensorConfig(hide=("height", "velocity")), walker)), np.arange(14, 24)
+    )
     # Spelt otherwise in dm_control, but velocities all the same.
     names = {"DogRun": 73 + 3, "SwimmerSwimmer6": 18, "StackerStack2": 8 + 6, "QuadrupedWalk": 3}
     for task, count in names.items():
@@ -222,8 +267,12 @@ def test_absent_sensors_are_found_by_name():
 def test_a_mask_tells_what_was_seen():
     value, seen = jnp.array([[3.0, 0.0], [0.0, 0.0]]), jnp.array([[True, False], [False, False]])
     np.testing.assert_array_equal(with_mask(SensorConfig(mask_input="none"), value, seen), value)
-    np.testing.assert_array_equal(with_mask(SensorConfig(mask_input="bit"), value, seen), [[3, 0, 1], [0, 0, 0]])
-    np.testing.assert_array_equal(with_mask(SensorConfig(mask_input="bits"), value, seen), [[3, 0, 1, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(
+        with_mask(SensorConfig(mask_input="bit"), value, seen), [[3, 0, 1], [0, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+        with_mask(SensorConfig(mask_input="bits"), value, seen), [[3, 0, 1, 0], [0, 0, 0, 0]]
+    )
 
 
 @pytest.mark.thorough
@@ -241,7 +290,9 @@ def test_all_faults_at_once_are_the_same_for_a_seed_alone_and_among_others():
         return jnp.concatenate([timestep.observation[None], jax.lax.scan(advance, state, step_keys)[1]])
 
     together = SensorEnv(world(3, (0, 1)), config, TASKS["LQR"].observation)
-    every = jax.jit(jax.vmap(lambda s, t: walk(together, s, t), in_axes=(together.seed_axis, 0)))(*together.reset_seeds(keys))
+    every = jax.jit(jax.vmap(lambda s, t: walk(together, s, t), in_axes=(together.seed_axis, 0)))(
+        *together.reset_seeds(keys)
+    )
     assert every.shape == (2, 9, 3, 6)
     assert not every[..., 1].any()
     for i in range(2):
@@ -282,7 +333,9 @@ def test_configs_with_and_without_faults_are_read_back():
     plain = RunConfig("WalkerStand")
     # As it was before there were other faults, so that runs keep their folders.
     assert config_hash(plain) == config_hash(from_json({"task": "WalkerStand", "sensors": {"dropout": 0.5}}))
-    faulty = dataclasses.replace(plain, sensors=SensorConfig(hide=("velocity", "height"), burst_length=5.0, mask_input="bit"))
+    faulty = dataclasses.replace(
+        plain, sensors=SensorConfig(hide=("velocity", "height"), burst_length=5.0, mask_input="bit")
+    )
     assert from_json(json.loads(json.dumps(to_json(faulty)))) == faulty
     assert config_hash(faulty) != config_hash(plain)
     assert faulty.observation_size == 25

@@ -23,10 +23,18 @@ DISCOUNT = 0.9
 
 def some_controller(task: str) -> PolicyController:
     record = TASKS[task]
-    policy = build_policy(PolicyConfig(hidden_size=5), jax.random.key(0), record.observation_size, record.action_size)
-    moved = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), policy)
+    policy = build_policy(
+        PolicyConfig(hidden_size=5), jax.random.key(0), record.observation_size, record.action_size
+    )
+    moved = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), policy
+    )
     size = record.observation_size
-    return PolicyController(policy=moved, stats=RunningStats(jnp.zeros(size), jnp.ones(size), jnp.array(9.0)), observation_clip=10.0)
+    return PolicyController(
+        policy=moved,
+        stats=RunningStats(jnp.zeros(size), jnp.ones(size), jnp.array(9.0)),
+        observation_clip=10.0,
+    )
 
 
 def cost_to_come(task: str, episode, start: int, nudge: np.ndarray, reacts: bool) -> float:
@@ -41,7 +49,10 @@ def cost_to_come(task: str, episode, start: int, nudge: np.ndarray, reacts: bool
         for t in range(start, len(episode.rewards)):
             shown = one_step(jnp.asarray(again.observe()), jnp.asarray(episode.seen[t]), jnp.asarray(t == 0))
             control, memory = episode.controller.decide(again.robot, shown, memory)
-            total -= DISCOUNT ** (t - start) * again.step(np.asarray(control[0]) if reacts else episode.controls[t]).reward
+            total -= (
+                DISCOUNT ** (t - start)
+                * again.step(np.asarray(control[0]) if reacts else episode.controls[t]).reward
+            )
     return total
 
 
@@ -55,7 +66,9 @@ def test_costates_are_the_gradients_of_the_cost_to_come(task):
         for kind, reacts in ((found.open_loop, False), (found.closed_loop, True)):
             for i in range(2):
                 nudge = 1e-6 * np.eye(2)[i]
-                ahead, behind = (cost_to_come(task, episode, start, sign * nudge, reacts) for sign in (1.0, -1.0))
+                ahead, behind = (
+                    cost_to_come(task, episode, start, sign * nudge, reacts) for sign in (1.0, -1.0)
+                )
                 assert kind[start, i] == pytest.approx((ahead - behind) / 2e-6, rel=1e-6, abs=1e-8)
 
 
@@ -84,7 +97,9 @@ def test_under_the_best_gain_the_closed_loop_costate_is_riccatis():
     observations = np.column_stack([states, np.ones(steps)])
     # The disturbances are part of the trajectory and not of the gradient, except through the states to come, which Riccati does not know of.
     expected = np.zeros(2)
-    found = closed_loop_costates(linearisation, react, np.stack(gains), observations, np.zeros((steps, 1)), 1.0)
+    found = closed_loop_costates(
+        linearisation, react, np.stack(gains), observations, np.zeros((steps, 1)), 1.0
+    )
     for t in reversed(range(steps)):
         closed = a - b @ gains[t]
         expected = 2.0 * (q + gains[t].T @ r @ gains[t]) @ states[t] + closed.T @ expected
@@ -95,7 +110,9 @@ def test_under_the_best_gain_the_closed_loop_costate_is_riccatis():
     drift = expected - undisturbed
     # What remains is the disturbances' share: the difference vanishes with them.
     pushes = stage.states()[1:] - states @ a.T - np.stack(controls) @ b.T
-    share = sum((2.0 * _through(a, b, gains, t + 1).T @ values[t + 1] @ pushes[t] for t in range(steps)), np.zeros(2))
+    share = sum(
+        (2.0 * _through(a, b, gains, t + 1).T @ values[t + 1] @ pushes[t] for t in range(steps)), np.zeros(2)
+    )
     np.testing.assert_allclose(drift, share, rtol=1e-4, atol=1e-5)
 
 
@@ -114,5 +131,7 @@ def test_an_engine_without_exact_states_is_refused():
         def build(self, batch_size, seeds):
             raise NotImplementedError
 
-    with pytest.raises(ConfigError, match="Elsewhere has no exact states to differentiate: the engine elsewhere"):
+    with pytest.raises(
+        ConfigError, match="Elsewhere has no exact states to differentiate: the engine elsewhere"
+    ):
         Elsewhere(name="Elsewhere", observation=(("x", 1),), action_size=1, control_timestep=0.1).stage(0)

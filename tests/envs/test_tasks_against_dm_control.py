@@ -153,10 +153,16 @@ def uniform_actions(rng: np.random.Generator, low: np.ndarray, high: np.ndarray,
     return rng.uniform(np.maximum(low, -2.0), np.minimum(high, 2.0), (*shape, low.size)).astype(np.float32)
 
 
-def held_actions(rng: np.random.Generator, low: np.ndarray, high: np.ndarray, steps: int, hold: int) -> np.ndarray:
+def held_actions(
+    rng: np.random.Generator, low: np.ndarray, high: np.ndarray, steps: int, hold: int
+) -> np.ndarray:
     """Strong actions in one direction for some steps, which take a robot further than noise does."""
-    corners = np.where(rng.random((steps // hold, BATCH, low.size)) < 0.5, np.maximum(low, -2.0), np.minimum(high, 2.0))
-    return (np.repeat(corners, hold, axis=0) * rng.uniform(0.8, 1.0, (steps, BATCH, low.size))).astype(np.float32)
+    corners = np.where(
+        rng.random((steps // hold, BATCH, low.size)) < 0.5, np.maximum(low, -2.0), np.minimum(high, 2.0)
+    )
+    return (np.repeat(corners, hold, axis=0) * rng.uniform(0.8, 1.0, (steps, BATCH, low.size))).astype(
+        np.float32
+    )
 
 
 @functools.cache
@@ -190,7 +196,9 @@ def record(name: str) -> Recording:
         long = play(uniform_actions(rng, low, high, min(much.long_steps, 4 * STEPS), BATCH)) + play(
             held_actions(rng, low, high, much.long_steps, much.hold)
         )
-    short = [run for _ in range(much.short // BATCH) for run in play(uniform_actions(rng, low, high, STEPS, BATCH))]
+    short = [
+        run for _ in range(much.short // BATCH) for run in play(uniform_actions(rng, low, high, STEPS, BATCH))
+    ]
     starts = [run.observations[0] for run in long + short]
     while len(starts) < much.starts:
         starts.extend(np.asarray(env.reset(key)[1].observation))
@@ -201,17 +209,24 @@ def record(name: str) -> Recording:
 def compare(task: SuiteTask, environment: states.Environment, runs: list[Run]) -> Comparison:
     observation, reward, discount, constants, undetermined = [], [], [], [], 0
     for run in runs:
-        episode = states.Episode([states.fields(task, row) for row in run.observations], run.actions.astype(np.float64))
+        episode = states.Episode(
+            [states.fields(task, row) for row in run.observations], run.actions.astype(np.float64)
+        )
         try:
             steps = states.follow(task, environment, episode)
         except states.UndeterminedError:
             undetermined += 1
             continue
-        observation += [states.distance(step.observation, seen) for step, seen in zip(steps, episode.seen[1:], strict=True)]
+        observation += [
+            states.distance(step.observation, seen)
+            for step, seen in zip(steps, episode.seen[1:], strict=True)
+        ]
         reward += [abs(step.reward - given) for step, given in zip(steps, run.rewards, strict=True)]
         discount += [abs(step.discount - given) for step, given in zip(steps, run.discounts, strict=True)]
         constants.append(states.constants(task, environment.physics))
-    return Comparison(np.array(observation), np.array(reward), np.array(discount), np.array(constants), undetermined)
+    return Comparison(
+        np.array(observation), np.array(reward), np.array(discount), np.array(constants), undetermined
+    )
 
 
 @functools.cache
@@ -225,7 +240,11 @@ def dm_controls_starts(name: str) -> np.ndarray:
 @functools.cache
 def comparison(name: str) -> Comparison:
     task, recording = SUITE[name], record(name)
-    return compare(task, states.load_softened(task), recording.long + (recording.short if amount(task).step_short else []))
+    return compare(
+        task,
+        states.load_softened(task),
+        recording.long + (recording.short if amount(task).step_short else []),
+    )
 
 
 def require(met: bool, what: str) -> None:
@@ -236,7 +255,9 @@ def require(met: bool, what: str) -> None:
 
 def differing(samples: dict[str, tuple[np.ndarray, np.ndarray]], level: float = 1e-3) -> list[str]:
     """Names of the columns whose two samples come from different distributions, with a chance of ``level`` that any is named wrongly."""
-    columns = [(f"{name}[{i}]", a[:, i], b[:, i]) for name, (a, b) in samples.items() for i in range(a.shape[1])]
+    columns = [
+        (f"{name}[{i}]", a[:, i], b[:, i]) for name, (a, b) in samples.items() for i in range(a.shape[1])
+    ]
     found = []
     for name, a, b in columns:
         # A constant is not quite the same number in two programs. Elsewhere rounding keeps such numbers together, such as a sensor at rest.
@@ -255,9 +276,15 @@ def assert_close(differences: np.ndarray, closeness: Closeness) -> None:
     assert np.max(differences) < closeness.all
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in PAPER_TASKS else pytest.mark.thorough) for name in SUITE])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in PAPER_TASKS else pytest.mark.thorough) for name in SUITE]
+)
 def test_shapes_bounds_and_times_are_dm_controls(name: str) -> None:
-    task, environment, engine = SUITE[name], states.load_softened(SUITE[name]), EnvPoolEnv(SUITE[name], BATCH, [SEED], threads=1)
+    task, environment, engine = (
+        SUITE[name],
+        states.load_softened(SUITE[name]),
+        EnvPoolEnv(SUITE[name], BATCH, [SEED], threads=1),
+    )
     observed = tuple((part, math.prod(spec.shape)) for part, spec in environment.observation_spec().items())
     action = environment.action_spec()
     assert task.observation == observed
@@ -316,13 +343,14 @@ def test_the_gears_of_the_hard_point_mass_are_drawn_as_in_dm_control() -> None:
         environment.reset()
         return states.constants(task, environment.physics)
 
-    ours, theirs = comparison(task.name).constants, np.array([draw() for _ in range(len(comparison(task.name).constants))])
+    ours, theirs = (
+        comparison(task.name).constants,
+        np.array([draw() for _ in range(len(comparison(task.name).constants))]),
+    )
     assert not differing({"gear": (ours, theirs)})
 
 
-OTHER_POLES = (
-    "EnvPool starts all poles with a standard deviation of 0.01 rad; dm_control only the first, and the others with 0.1 rad against the pole before."
-)
+OTHER_POLES = "EnvPool starts all poles with a standard deviation of 0.01 rad; dm_control only the first, and the others with 0.1 rad against the pole before."
 
 
 @pytest.mark.parametrize(

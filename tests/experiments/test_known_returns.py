@@ -61,7 +61,13 @@ def test_the_figures_for_ppo_are_those_of_slm_lab_and_of_playground(monkeypatch)
 
 
 def test_the_best_of_all_methods_and_of_one():
-    known = KnownReturns(sighted=(Sighted(5.0, "PPO", None, "a/b"), Sighted(9.0, "SAC", 1000, "c/d"), Sighted(7.0, "PPO, tuned", None, "e/f")))
+    known = KnownReturns(
+        sighted=(
+            Sighted(5.0, "PPO", None, "a/b"),
+            Sighted(9.0, "SAC", 1000, "c/d"),
+            Sighted(7.0, "PPO, tuned", None, "e/f"),
+        )
+    )
     assert (known.best_sighted.mean_return, known.best_sighted_by("PPO").mean_return) == (9.0, 7.0)
     assert (KnownReturns().best_sighted, known.best_sighted_by("TD-MPC2")) == (None, None)
 
@@ -97,7 +103,12 @@ def test_a_task_as_a_document(capsys):
 
 
 def test_a_control_step_that_nobody_knows_is_a_dash(monkeypatch, capsys):
-    unknown = WorldTask(name="Timeless", observation=(("angle", 3),), control_timestep=float("nan"), make_world=TorquePendulumWorld)
+    unknown = WorldTask(
+        name="Timeless",
+        observation=(("angle", 3),),
+        control_timestep=float("nan"),
+        make_world=TorquePendulumWorld,
+    )
     assert isinstance(unknown, AnalyticTask)
     monkeypatch.setitem(TASKS._items, "Timeless", unknown)
     assert main(["tasks"]) == 0
@@ -120,4 +131,11 @@ def test_solve_without_a_problem_lists_the_problems(capsys):
     assert "costate solve pendulum" in out
     assert main(["solve", "--json"]) == 0
     names = [problem["name"] for problem in json.loads(capsys.readouterr().out)["problems"]]
-    assert names == ["lqr", "double-integrator-energy", "double-integrator-time", "double-integrator-fuel", "pendulum", "cartpole"]
+    assert names == [
+        "lqr",
+        "double-integrator-energy",
+        "double-integrator-time",
+        "double-integrator-fuel",
+        "pendulum",
+        "cartpole",
+    ]

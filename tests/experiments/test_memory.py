@@ -23,15 +23,31 @@ from costate.trained.evaluation import sensors_at
 
 
 def test_the_policies_differ_in_memory_and_sight_alone():
-    spec = memory_spec(["WalkerStand"], "ppo", 2, 3_200_000, {"dropout": 0.75, "burst_length": 5, "hide": ("velocity",)}, 4, 50)
+    spec = memory_spec(
+        ["WalkerStand"],
+        "ppo",
+        2,
+        3_200_000,
+        {"dropout": 0.75, "burst_length": 5, "hide": ("velocity",)},
+        4,
+        50,
+    )
     configs = {run.variant: run.config for run in spec.runs if run.config.seed == 1}
     assert list(configs) == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
-    assert [type(c.policy.core) for c in configs.values()] == [MemorylessConfig, FrameStackConfig, GRUConfig, GRUConfig, GRUConfig]
+    assert [type(c.policy.core) for c in configs.values()] == [
+        MemorylessConfig,
+        FrameStackConfig,
+        GRUConfig,
+        GRUConfig,
+        GRUConfig,
+    ]
     assert configs["frame stack"].policy.core.frames == 4
     faulty = SensorConfig(0.75, burst_length=5.0, hide=("velocity",))
     assert [c.sensors for c in configs.values()] == [*(faulty,) * 4, SensorConfig(0.0)]
     assert [c.costate_coef for c in configs.values()] == [0.0, 0.0, 0.0, 0.05, 0.0]
-    assert {(c.steps, c.rollout, c.policy.hidden_size, c.algorithm) for c in configs.values()} == {(3_200_000, configs["oracle"].rollout, 128, "ppo")}
+    assert {(c.steps, c.rollout, c.policy.hidden_size, c.algorithm) for c in configs.values()} == {
+        (3_200_000, configs["oracle"].rollout, 128, "ppo")
+    }
     assert (spec.evaluation.dropouts, spec.evaluation.episodes) == ((0.0, 0.75), 50)
     off_policy = memory_spec(["WalkerStand"], "sac", 1, None, {}, 8, 10)
     assert {run.config.algorithm for run in off_policy.runs} == {"sac"}
@@ -76,7 +92,9 @@ def test_shares_of_the_distance_by_hand():
     found = share_of_distance(*many)
     # The deviation of the share is about that of the mean of 200 runs over the distance, 0.0007, and a little more for the two ends.
     assert found.low < found.estimate < found.high
-    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(1 + 0.25 + 0.25) / np.sqrt(200) / 100, rel=0.15)
+    assert found.high - found.low == pytest.approx(
+        2 * 1.96 * np.sqrt(1 + 0.25 + 0.25) / np.sqrt(200) / 100, rel=0.15
+    )
     assert len(many[0]) >= FEWEST
 
 
@@ -104,7 +122,9 @@ def test_the_table_says_what_was_regained():
     assert json.loads(json.dumps(to_json(worths)))[1]["share_interval"] == [None, None]
 
 
-def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_that_is_said(tmp_path, capsys, monkeypatch):
+def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_that_is_said(
+    tmp_path, capsys, monkeypatch
+):
     actor = build_actor(PolicyConfig(4, MemorylessConfig()), jax.random.key(0), 2, 1)
     observation, later = jnp.ones((1, 2)), jnp.zeros(1, bool)
 
@@ -126,14 +146,33 @@ def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_t
 @pytest.mark.thorough
 def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
     """Real runs on a task in JAX, each of one iteration."""
-    arguments = ["memory", "LQR", "--steps", "32_000", "--seeds", "1", "--episodes", "4", "--frames", "2", "--sensors", "dropout=0.6"]
+    arguments = [
+        "memory",
+        "LQR",
+        "--steps",
+        "32_000",
+        "--seeds",
+        "1",
+        "--episodes",
+        "4",
+        "--frames",
+        "2",
+        "--sensors",
+        "dropout=0.6",
+    ]
     assert main([*arguments, "--out", str(tmp_path), "--dry-run"]) == 0
     assert "LQR frame stack seed 0" in capsys.readouterr().out
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     captured = capsys.readouterr()
     results = json.loads((tmp_path / "memory.json").read_text())["results"]
     assert json.loads(captured.out)["results"] == results
-    assert [result["variant"] for result in results] == ["memoryless", "frame stack", "recurrent", "recurrent, co-state", "oracle"]
+    assert [result["variant"] for result in results] == [
+        "memoryless",
+        "frame stack",
+        "recurrent",
+        "recurrent, co-state",
+        "oracle",
+    ]
     assert all(len(result["scores"]) == 1 for result in results)
     by = {result["variant"]: result["mean"] for result in results}
     # One iteration need not have taught the oracle anything, and then there is nothing to regain.

@@ -36,11 +36,25 @@ def make_run(
     sensors: SensorConfig | None = None,
 ) -> RunConfig:
     """A run as training would leave it, with made-up numbers: one logged return for every iteration."""
-    config = dataclasses.replace(preset(variant, task), seed=seed, steps=32_000 * len(returns), sensors=sensors or SensorConfig())
-    run = create_run(folder / config_hash(config), config, {"versions": {"jax": "1.2.3"}, "learner_devices": 1}, overwrite=False)
+    config = dataclasses.replace(
+        preset(variant, task), seed=seed, steps=32_000 * len(returns), sensors=sensors or SensorConfig()
+    )
+    run = create_run(
+        folder / config_hash(config),
+        config,
+        {"versions": {"jax": "1.2.3"}, "learner_devices": 1},
+        overwrite=False,
+    )
     done = int(len(returns) * share)
     rows = [
-        {"iteration": i + 1, "env_steps": 32_000 * (i + 1), RETURN: value, "losses/costate": 0.25, "time/collect": 2.0, "time/update": 1.0}
+        {
+            "iteration": i + 1,
+            "env_steps": 32_000 * (i + 1),
+            RETURN: value,
+            "losses/costate": 0.25,
+            "time/collect": 2.0,
+            "time/update": 1.0,
+        }
         for i, value in enumerate(returns[:done])
     ]
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -59,9 +73,18 @@ def folder(tmp_path):
     for seed in range(3):
         for variant, bonus in (("gru", 0.0), ("nc-gru", 100.0)):
             walker = 200.0 + 10.0 * seed + bonus
-            make_run(tmp_path, variant, "WalkerStand", seed, [walker - 1, walker + 1] * 20, {0.5: [walker, walker + 2], 0.75: [walker / 2] * 2})
+            make_run(
+                tmp_path,
+                variant,
+                "WalkerStand",
+                seed,
+                [walker - 1, walker + 1] * 20,
+                {0.5: [walker, walker + 2], 0.75: [walker / 2] * 2},
+            )
             cheetah = 100.0 * seed
-            make_run(tmp_path, variant, "CheetahRun", seed, [cheetah] * 40, {0.5: [cheetah], 0.75: [cheetah - 5.0]})
+            make_run(
+                tmp_path, variant, "CheetahRun", seed, [cheetah] * 40, {0.5: [cheetah], 0.75: [cheetah - 5.0]}
+            )
     return tmp_path
 
 
@@ -99,7 +122,9 @@ def test_comparisons_are_over_tasks(folder):
 
 
 def test_areas_are_those_of_the_degradation_curve(folder):
-    np.testing.assert_allclose(np.sort(areas(read_collection(folder), "CheetahRun", "gru")), [-2.5, 97.5, 197.5])
+    np.testing.assert_allclose(
+        np.sort(areas(read_collection(folder), "CheetahRun", "gru")), [-2.5, 97.5, 197.5]
+    )
 
 
 def test_without_evaluations_the_end_of_training_counts(tmp_path):
@@ -116,7 +141,11 @@ def test_without_evaluations_the_end_of_training_counts(tmp_path):
 def test_an_unfinished_run_is_drawn_but_not_scored(folder, capsys):
     make_run(folder, "gru", "CheetahRun", 7, [50.0] * 40, {0.5: [999.0]}, share=0.5)
     collection = read_collection(folder)
-    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    cell = next(
+        c
+        for c in cells(collection, choose_measure(collection))
+        if (c.task, c.variant) == ("CheetahRun", "gru")
+    )
     assert (len(cell.scores), cell.unfinished) == (3, 1)
     assert main(["report", str(folder), "--json"]) == 0
     captured = capsys.readouterr()
@@ -133,7 +162,9 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     with open(runs[2] / "metrics.jsonl", "a") as metrics:
         metrics.write('{"iteration": 41, "env_st')
     (runs[3] / "evaluations" / "0.5.json").write_text("{")
-    (runs[4] / "evaluations" / "0.5.json").write_text((runs[4] / "evaluations" / "0.5.json").read_text().replace("[", "[], [", 1)[:-1])
+    (runs[4] / "evaluations" / "0.5.json").write_text(
+        (runs[4] / "evaluations" / "0.5.json").read_text().replace("[", "[], [", 1)[:-1]
+    )
     with open(runs[5] / "metrics.jsonl", "a") as metrics:
         metrics.write('{"iteration": 41, "env_steps": null}\n')
     (runs[6] / "checkpoints" / "step_000001280000.bak").mkdir()
@@ -142,7 +173,10 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
     out = capsys.readouterr().out
     assert f"not reported: {runs[0].name}: " in out
     assert "truncated or was altered" in out
-    assert f"not reported: {runs[1].name}: its log was cut or damaged: metrics.jsonl has no row after 0 steps" in out
+    assert (
+        f"not reported: {runs[1].name}: its log was cut or damaged: metrics.jsonl has no row after 0 steps"
+        in out
+    )
     for run in (3, 4):
         assert f"incomplete: {runs[run].name}: its evaluation 0.5.json cannot be read" in out
     assert f"incomplete: {runs[5].name}: metrics.jsonl is damaged in line 41, which is left out" in out
@@ -163,7 +197,10 @@ def test_broken_runs_are_named_and_the_rest_is_reported(folder, capsys):
 def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
     names = {"gru": "theirs", "nc-gru": "mine"}
     entries = read_collection(folder).entries
-    records = [{"folder": entry.run.path.name, "variant": names[entry.variant], "task": "?", "seed": 0} for entry in entries]
+    records = [
+        {"folder": entry.run.path.name, "variant": names[entry.variant], "task": "?", "seed": 0}
+        for entry in entries
+    ]
     records += [
         {"folder": "abc", "variant": "late", "task": "FishSwim", "seed": 1},
         {"folder": "def", "variant": "bad", "task": "FishSwim", "seed": 2},
@@ -186,7 +223,10 @@ def test_a_run_counts_once_and_other_budgets_are_other_variants(tmp_path):
         make_run(tmp_path / "again", "gru", "CheetahRun", seed, [100.0] * 40, {})
     collection = read_collection(tmp_path)
     assert collection.variants == ("gru (1.28 M steps)", "gru (2.88 M steps)")
-    assert [cell.scores.tolist() for cell in cells(collection, Measure(None))] == [[100.0, 100.0], [500.0, 500.0]]
+    assert [cell.scores.tolist() for cell in cells(collection, Measure(None))] == [
+        [100.0, 100.0],
+        [500.0, 500.0],
+    ]
     assert sum("a run counts once" in reason for _, reason in collection.broken) == 2
 
 
@@ -201,11 +241,23 @@ def test_budgets_are_told_apart_also_where_the_tasks_own_would_be_impossible(tmp
 
 
 def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothing(folder):
-    run = next(entry for entry in read_collection(folder).entries if entry.config.task == "CheetahRun" and entry.config.seed == 2)
+    run = next(
+        entry
+        for entry in read_collection(folder).entries
+        if entry.config.task == "CheetahRun" and entry.config.seed == 2
+    )
     for name, dropout, returns in (("zz", 0.5, [7.0]), ("stray", 0.9, [1.0, 2.0])):
-        record = {"task": "CheetahRun", "dropout": dropout, "seed": 0, "env_steps": 1_280_000, "returns": returns}
+        record = {
+            "task": "CheetahRun",
+            "dropout": dropout,
+            "seed": 0,
+            "env_steps": 1_280_000,
+            "returns": returns,
+        }
         (run.run.evaluations / f"{name}.json").write_text(json.dumps({"evaluation": record}))
-    (run.run.evaluations / "0.5.json").write_text(json.dumps({"evaluation": record | {"dropout": 0.5, "returns": [200.0] * 3}}))
+    (run.run.evaluations / "0.5.json").write_text(
+        json.dumps({"evaluation": record | {"dropout": 0.5, "returns": [200.0] * 3}})
+    )
     collection = read_collection(folder)
     entry = next(entry for entry in collection.entries if entry.run.path == run.run.path)
     assert entry.evaluation(0.5).returns == (200.0, 200.0, 200.0)
@@ -215,9 +267,17 @@ def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothi
 
 def test_evaluations_count_with_the_bursts_that_training_leaves_them(tmp_path):
     """At no blackout there are none, at 7/8 they are longer than in training; bursts of another length are another fault."""
-    config = make_run(tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {}, sensors=SensorConfig(burst_length=5.0))
+    config = make_run(
+        tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {}, sensors=SensorConfig(burst_length=5.0)
+    )
     for dropout, burst in ((0.0, None), (0.5, 5.0), (0.625, 6.0), (0.75, None), (0.875, 7.0)):
-        record = {"task": "CheetahRun", "dropout": dropout, "seed": 0, "env_steps": 1_280_000, "returns": [1.0]}
+        record = {
+            "task": "CheetahRun",
+            "dropout": dropout,
+            "seed": 0,
+            "env_steps": 1_280_000,
+            "returns": [1.0],
+        }
         document = {"evaluation": record | {"faults": {} if burst is None else {"burst_length": burst}}}
         (tmp_path / config_hash(config) / "evaluations" / f"{dropout}.json").write_text(json.dumps(document))
     assert read_collection(tmp_path).dropouts == (0.0, 0.5, 0.875)
@@ -249,7 +309,11 @@ def test_a_seed_that_ended_with_an_error_is_a_failed_seed(folder):
     (folder / "failures").mkdir()
     (folder / "failures" / f"{config_hash(config)}.json").write_text(json.dumps({"error": "diverged"}))
     collection = read_collection(folder)
-    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    cell = next(
+        c
+        for c in cells(collection, choose_measure(collection))
+        if (c.task, c.variant) == ("CheetahRun", "gru")
+    )
     assert (len(cell.scores), cell.failed, cell.unfinished) == (3, 2, 0)
     assert "CheetahRun gru seed 7: diverged" in write_report(folder)[0].read_text()
 
@@ -271,7 +335,11 @@ def test_a_seed_that_failed_before_its_first_iteration_is_a_failed_seed_too(fold
     (folder / "failures").mkdir()
     (folder / "failures" / f"{config_hash(config)}.json").write_text(json.dumps({"error": "no such robot"}))
     collection = read_collection(folder)
-    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    cell = next(
+        c
+        for c in cells(collection, choose_measure(collection))
+        if (c.task, c.variant) == ("CheetahRun", "gru")
+    )
     # One of the other three is at 0, where the best is at 200.
     assert (len(cell.scores), cell.failed, cell.unfinished) == (3, 2, 0)
     assert main(["report", str(folder)]) == 0
@@ -283,10 +351,17 @@ def test_a_run_that_lacks_an_evaluation_is_named_and_takes_none_from_the_others(
     (run.run.evaluations / "0.75.json").unlink()
     collection = read_collection(folder)
     assert collection.dropouts == (0.5, 0.75)
-    assert (run.run.path.name, "it has not been evaluated at 0.75 blackout, as the others have") in collection.incomplete
+    assert (
+        run.run.path.name,
+        "it has not been evaluated at 0.75 blackout, as the others have",
+    ) in collection.incomplete
     np.testing.assert_allclose(np.sort(areas(collection, "CheetahRun", "gru")), [-2.5, 97.5])
     # Where it was evaluated it counts.
-    cell = next(c for c in cells(collection, choose_measure(collection)) if (c.task, c.variant) == ("CheetahRun", "gru"))
+    cell = next(
+        c
+        for c in cells(collection, choose_measure(collection))
+        if (c.task, c.variant) == ("CheetahRun", "gru")
+    )
     assert (len(cell.scores), cell.unfinished) == (3, 0)
 
 
@@ -298,9 +373,14 @@ def test_variants_are_compared_where_all_of_them_were_evaluated(tmp_path):
     collection = read_collection(tmp_path)
     assert collection.dropouts == (0.5, 0.75)
     assert collection.incomplete == ()
-    np.testing.assert_allclose([areas(collection, "CheetahRun", variant).mean() for variant in ("gru", "nc-gru")], [9.0, 18.0])
+    np.testing.assert_allclose(
+        [areas(collection, "CheetahRun", variant).mean() for variant in ("gru", "nc-gru")], [9.0, 18.0]
+    )
     page = write_report(tmp_path)[0].read_text()
-    assert "95 % stratified bootstrap intervals, but for variants with fewer than four seeds on some task" in page
+    assert (
+        "95 % stratified bootstrap intervals, but for variants with fewer than four seeds on some task"
+        in page
+    )
 
 
 @pytest.mark.parametrize(("seeds", "said"), [(3, False), (4, True), (9, True), (10, False)])
@@ -308,7 +388,9 @@ def test_a_report_says_what_intervals_from_few_seeds_cover(tmp_path, seeds, said
     for seed in range(seeds):
         make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 + seed]})
     page = write_report(tmp_path)[0].read_text()
-    assert ("from fewer than ten seeds contained the true value in 94 to 98 % of simulated experiments" in page) is said
+    assert (
+        "from fewer than ten seeds contained the true value in 94 to 98 % of simulated experiments" in page
+    ) is said
 
 
 def test_a_log_with_a_gap_is_named(folder):
@@ -319,14 +401,19 @@ def test_a_log_with_a_gap_is_named(folder):
     assert (run.name, "its log has gaps: metrics.jsonl lacks iterations 5 to 9") in found.incomplete
     assert run in [entry.run.path for entry in found.entries]
     (run / "metrics.jsonl").write_text("".join(lines[:4] + lines[2:]))
-    assert (run.name, "its log is not in order: rows of metrics.jsonl were repeated or moved") in read_collection(folder).broken
+    assert (
+        run.name,
+        "its log is not in order: rows of metrics.jsonl were repeated or moved",
+    ) in read_collection(folder).broken
 
 
 def test_the_summary_holds_the_statistics_of_the_page(tmp_path):
     """Eight scores 10, 20, …, 80: mean 45, deviation √600, median 45, interquartile mean of 30 to 60 also 45; NC-GRU is 40 above."""
     for seed in range(8):
         make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1)], 0.75: [0.0]})
-        make_run(tmp_path, "nc-gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1) + 40.0], 0.75: [0.0]})
+        make_run(
+            tmp_path, "nc-gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1) + 40.0], 0.75: [0.0]}
+        )
     write_report(tmp_path)
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     plain = next(cell for cell in summary["cells"] if cell["variant"] == "gru")
@@ -337,9 +424,17 @@ def test_the_summary_holds_the_statistics_of_the_page(tmp_path):
     assert summary["over_tasks"]["interquartile_mean"]["nc-gru"]["estimate"] == 85.0
     (pair,) = summary["over_tasks"]["improvement"]
     # Its k-th run is above the first k + 3 of the others and level with the (k + 4)-th, if there are so many.
-    assert (pair["better"], pair["worse"], pair["estimate"]) == ("nc-gru", "gru", pytest.approx((4 + 5 + 6 + 7 + 8 * 4 + 0.5 * 4) / 64, abs=1e-4))
+    assert (pair["better"], pair["worse"], pair["estimate"]) == (
+        "nc-gru",
+        "gru",
+        pytest.approx((4 + 5 + 6 + 7 + 8 * 4 + 0.5 * 4) / 64, abs=1e-4),
+    )
     robust = next(each for each in summary["robustness"] if each["variant"] == "gru")
-    assert (robust["means"], robust["area"], robust["area_deviation"]) == ([45.0, 0.0], 22.5, round(150.0**0.5, 2))
+    assert (robust["means"], robust["area"], robust["area_deviation"]) == (
+        [45.0, 0.0],
+        22.5,
+        round(150.0**0.5, 2),
+    )
 
 
 def test_a_report_takes_away_the_figures_of_the_one_before(folder):
@@ -357,10 +452,23 @@ def test_a_report_takes_away_the_figures_of_the_one_before(folder):
 def test_returns_that_are_costs_are_seen_in_every_figure(tmp_path):
     for seed in range(2):
         for variant, cost in (("gru", -400.0), ("nc-gru", -120.0)):
-            make_run(tmp_path, variant, "LQR", seed, [3 * cost, cost], {0.5: [cost - seed], 0.75: [2 * cost - seed]})
+            make_run(
+                tmp_path,
+                variant,
+                "LQR",
+                seed,
+                [3 * cost, cost],
+                {0.5: [cost - seed], 0.75: [2 * cost - seed]},
+            )
     collection = read_collection(tmp_path)
-    drawn = [figures.learning_curves(collection), figures.interquartile_curves(collection), figures.robustness_curves(collection)]
-    panels = [figure.axes[0] for figure in drawn] + [figures.ablation(collection, "LQR", 0.5, 0.75).axes[i] for i in (0, 2, 3)]
+    drawn = [
+        figures.learning_curves(collection),
+        figures.interquartile_curves(collection),
+        figures.robustness_curves(collection),
+    ]
+    panels = [figure.axes[0] for figure in drawn] + [
+        figures.ablation(collection, "LQR", 0.5, 0.75).axes[i] for i in (0, 2, 3)
+    ]
     for axes in panels:
         low, high = axes.get_ylim()
         assert low < high
@@ -382,7 +490,12 @@ def test_returns_above_zero_are_drawn_from_zero_and_a_single_point_is_seen(tmp_p
 def test_legends_fit_into_their_figures(tmp_path):
     for variant in ("gru", "nc-gru", "ctrnn", "nc-ctrnn"):
         config = make_run(tmp_path, variant, "CheetahRun", 0, [300.0] * 4, {})
-        record = {"folder": config_hash(config), "variant": f"{variant} learning_rate=0.0003 hidden_size=64", "task": "CheetahRun", "seed": 0}
+        record = {
+            "folder": config_hash(config),
+            "variant": f"{variant} learning_rate=0.0003 hidden_size=64",
+            "task": "CheetahRun",
+            "seed": 0,
+        }
         manifest = tmp_path / "sweep.json"
         known = json.loads(manifest.read_text())["runs"] if manifest.exists() else []
         manifest.write_text(json.dumps({"name": "n", "description": "", "runs": [*known, record]}))
@@ -430,8 +543,20 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
     path, _ = write_report(folder)
     profile = tmp_path / "profile"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}"]
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]
+    flags += [
+        "--disable-component-update",
+        "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={profile}",
+    ]
     shot = tmp_path / "page.png"
     command = [CHROMIUM, *flags, "--window-size=1200,3000", f"--screenshot={shot}", path.resolve().as_uri()]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -443,7 +568,14 @@ def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
         "`images ${i.filter(x=>x.complete&&x.naturalWidth>0).length}/${i.length} wide ${document.documentElement.scrollWidth<=innerWidth}`}</script>"
     )
     probe.write_text(path.read_text().replace("</body>", f"{script}</body>"))
-    command = [CHROMIUM, *flags, "--window-size=1200,900", "--dump-dom", "--virtual-time-budget=5000", probe.resolve().as_uri()]
+    command = [
+        CHROMIUM,
+        *flags,
+        "--window-size=1200,900",
+        "--dump-dom",
+        "--virtual-time-budget=5000",
+        probe.resolve().as_uri(),
+    ]
     dom = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
     title = re.search(r"<title>(.*?)</title>", dom).group(1)
     assert title == "images 7/7 wide true"
@@ -452,7 +584,10 @@ def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
 @pytest.mark.thorough
 def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
     """A section appears with the numbers of every aligned run."""
-    likeness = {name: {"probe_r2": 0.25, "cca": 0.5, "cka": 0.1} for name in ("memory", "untrained memory", "observation", "true state")}
+    likeness = {
+        name: {"probe_r2": 0.25, "cca": 0.5, "cka": 0.1}
+        for name in ("memory", "untrained memory", "observation", "true state")
+    }
     cosine = {"memory": 0.6, "untrained memory": 0.0, "memory, shuffled in time": 0.5}
     runs = [entry.run for entry in read_collection(folder).entries if entry.config.seed < 2][:2]
     for gap, run in enumerate(runs):
@@ -475,11 +610,18 @@ def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
 def test_disagreement_is_drawn_and_named_for_ensembles_alone(folder):
     assert "Disagreement about the co-state" not in write_report(folder)[0].read_text()
     one = next(entry for entry in read_collection(folder).entries if entry.variant == "nc-gru")
-    rows = [json.loads(line) | {"costate/spread": 0.1 * number} for number, line in enumerate(one.run.metrics.read_text().splitlines())]
+    rows = [
+        json.loads(line) | {"costate/spread": 0.1 * number}
+        for number, line in enumerate(one.run.metrics.read_text().splitlines())
+    ]
     one.run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     figure = figures.spread_curves(read_collection(folder))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["nc-gru (1 seed)"]
     ((line,),) = [axes.lines for axes in figure.axes if axes.get_visible()]
-    assert line.get_color() == figure.legends[0].get_lines()[0].get_color() == figures.colour(read_collection(folder), "nc-gru")
+    assert (
+        line.get_color()
+        == figure.legends[0].get_lines()[0].get_color()
+        == figures.colour(read_collection(folder), "nc-gru")
+    )
     assert figure.axes[0].get_title() == one.config.task
     assert "Disagreement about the co-state" in write_report(folder)[0].read_text()

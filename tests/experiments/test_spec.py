@@ -19,7 +19,10 @@ from costate.trained.evaluation import sensors_at
 
 
 def test_a_spec_is_variants_times_tasks_times_seeds():
-    spec = parse_spec('tasks = ["WalkerStand", "CheetahRun"]\nvariants = ["gru", "nc-gru"]\nseeds = 3\nsteps = 64_000', "mine")
+    spec = parse_spec(
+        'tasks = ["WalkerStand", "CheetahRun"]\nvariants = ["gru", "nc-gru"]\nseeds = 3\nsteps = 64_000',
+        "mine",
+    )
     assert spec.name == "mine"
     assert len(spec.runs) == 12
     assert spec.variants == ("gru", "nc-gru")
@@ -47,9 +50,17 @@ def test_overrides_variants_and_grid_are_applied_in_this_order():
         """,
         "mine",
     )
-    assert spec.variants == tuple(f"{name} costate_coef={c} hidden_size=16" for name in ("plain", "slow") for c in ("0.1", "0.2"))
+    assert spec.variants == tuple(
+        f"{name} costate_coef={c} hidden_size=16" for name in ("plain", "slow") for c in ("0.1", "0.2")
+    )
     plain, slow = spec.runs[0].config, spec.runs[-1].config
-    assert (plain.seed, plain.sensors.dropout, plain.ppo.epochs, plain.ppo.costate_coef, plain.policy.hidden_size) == (5, 0.25, 8, 0.1, 16)
+    assert (
+        plain.seed,
+        plain.sensors.dropout,
+        plain.ppo.epochs,
+        plain.ppo.costate_coef,
+        plain.policy.hidden_size,
+    ) == (5, 0.25, 8, 0.1, 16)
     assert slow.policy.core == CTRNNConfig()
     assert (slow.seed, slow.ppo.learning_rate, slow.ppo.epochs, slow.ppo.costate_coef) == (9, 1e-4, 2, 0.2)
 
@@ -63,7 +74,12 @@ def test_the_presets_are_the_papers_experiments():
     assert figure2.evaluation == EvaluationPlan((0.5, 0.75), 100)
     assert figure2.resources == Resources()
     figure3 = load_spec("figure3")
-    assert [run.config.ppo.costate_coef for run in figure3.runs if run.config.seed == 0] == [0.0, 0.01, 0.05, 0.1]
+    assert [run.config.ppo.costate_coef for run in figure3.runs if run.config.seed == 0] == [
+        0.0,
+        0.01,
+        0.05,
+        0.1,
+    ]
     # The third claim is about the runs of Figure 3.
     robustness = load_spec("robustness")
     assert {run.folder for run in robustness.runs} == {run.folder for run in figure3.runs}
@@ -121,24 +137,45 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "seeds = [-1]", "seed is -1"),
         (GOOD + "seeds = true", "seeds is True"),
         (GOOD + "[overrides.policy.core]\nname = 5", "The name of a core is 5, but a name is a text"),
-        (GOOD + "[grid.policy.readout]\nname = [[1]]", r"The name of a readout is \[1\], but a name is a text"),
+        (
+            GOOD + "[grid.policy.readout]\nname = [[1]]",
+            r"The name of a readout is \[1\], but a name is a text",
+        ),
         ('tasks = [5]\nvariants = ["gru"]', "Unknown task '5'"),
         ('tasks = ["LQR"]\nvariants = [5]', "unknown preset 5"),
         ('tasks = ["LQR"]\n[variants.a]\npreset = [1]', "unknown preset \\[1\\]"),
         (GOOD + "[resources]\ngpus = nan", "resources.gpus is nan"),
         (GOOD + "[resources]\ncores = 99999999999999999999", "resources.cores is 99999999999999999999"),
-        (GOOD + "seeds = 99999999999999999999", "seeds is 99999999999999999999, but at most 10,000 are possible"),
-        (GOOD + "seeds = [99999999999999999999]", "seed is 99999999999999999999, but seeds are whole numbers from 0 to"),
-        (GOOD + "[evaluation]\nepisodes = 99999999999999999999", "episodes is 99999999999999999999, but at most 1,000,000"),
+        (
+            GOOD + "seeds = 99999999999999999999",
+            "seeds is 99999999999999999999, but at most 10,000 are possible",
+        ),
+        (
+            GOOD + "seeds = [99999999999999999999]",
+            "seed is 99999999999999999999, but seeds are whole numbers from 0 to",
+        ),
+        (
+            GOOD + "[evaluation]\nepisodes = 99999999999999999999",
+            "episodes is 99999999999999999999, but at most 1,000,000",
+        ),
         (GOOD + "steps = 5", "steps is 5, but one iteration alone takes 32000"),
-        (GOOD + "[overrides]\nppo.epoch = 3", "overrides has the unknown field 'ppo.epoch'. Did you mean epochs"),
+        (
+            GOOD + "[overrides]\nppo.epoch = 3",
+            "overrides has the unknown field 'ppo.epoch'. Did you mean epochs",
+        ),
         (GOOD + "[overrides]\nsensors.dropout = 1.5", "dropout is 1.5"),
         (GOOD + '[overrides]\ntask = "WalkerRun"', "overrides sets 'task', but tasks and seeds"),
         (GOOD + "[grid]\nseed = [1, 2]", "grid sets 'seed', but tasks and seeds"),
         (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
         (GOOD + "[evaluation]\ndropouts = [2.0]", "different numbers between 0 and 1"),
-        ('tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }', "are the same config"),
-        ('tasks = ["WalkerRun", "CheetahRun"]\nvariants = ["sac-gru", "fast"]', "'sac-gru' and 'fast' are the same config on CheetahRun, so"),
+        (
+            'tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }',
+            "are the same config",
+        ),
+        (
+            'tasks = ["WalkerRun", "CheetahRun"]\nvariants = ["sac-gru", "fast"]',
+            "'sac-gru' and 'fast' are the same config on CheetahRun, so",
+        ),
         (
             'tasks = ["WalkerRun", "FishSwim"]\n[variants]\na = { preset = "fast", sac.discount = 0.98 }',
             "on FishSwim: The algorithm is ppo, but settings of sac were changed",
@@ -154,10 +191,22 @@ def test_a_spec_that_cannot_work_is_refused(text, message):
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        (GOOD + "[evaluation]\ndropouts = [1.5]\nepisodes = 0", ("evaluation.dropouts: .* are \\[1.5\\]", "evaluation.episodes is 0")),
-        ('tasks = ["LQRR"]\nvariants = ["gru"]\nsteps = -1', ("Unknown task 'LQRR'", "steps is -1, but it should be a whole number")),
-        ('tasks = ["LQR"]\nvariants = ["gruu"]\nsteps = "many"', ("unknown preset 'gruu'", "steps is 'many', but it should be a whole number")),
-        (GOOD + "steps = 0\n[overrides]\nppo.learning_rate = -1.0", ("steps is 0, but it should be", "learning_rate is -1.0")),
+        (
+            GOOD + "[evaluation]\ndropouts = [1.5]\nepisodes = 0",
+            ("evaluation.dropouts: .* are \\[1.5\\]", "evaluation.episodes is 0"),
+        ),
+        (
+            'tasks = ["LQRR"]\nvariants = ["gru"]\nsteps = -1',
+            ("Unknown task 'LQRR'", "steps is -1, but it should be a whole number"),
+        ),
+        (
+            'tasks = ["LQR"]\nvariants = ["gruu"]\nsteps = "many"',
+            ("unknown preset 'gruu'", "steps is 'many', but it should be a whole number"),
+        ),
+        (
+            GOOD + "steps = 0\n[overrides]\nppo.learning_rate = -1.0",
+            ("steps is 0, but it should be", "learning_rate is -1.0"),
+        ),
     ],
 )
 def test_one_problem_does_not_hide_another(text, messages):
@@ -168,12 +217,14 @@ def test_one_problem_does_not_hide_another(text, messages):
 
 def test_every_variant_can_be_evaluated_at_every_blackout_of_a_spec():
     """An error would come only after training."""
-    text = (
-        'tasks = ["LQR"]\n[variants]\na = { sensors.burst_length = 2.0 }\nb = { sensors.dark = "hold" }\n[evaluation]\ndropouts = [0.0, 0.875, 1.0]'
-    )
+    text = 'tasks = ["LQR"]\n[variants]\na = { sensors.burst_length = 2.0 }\nb = { sensors.dark = "hold" }\n[evaluation]\ndropouts = [0.0, 0.875, 1.0]'
     spec = parse_spec(text, "bursts")
     a, b = ([sensors_at(run.config, dropout) for dropout in spec.evaluation.dropouts] for run in spec.runs)
-    assert a == [SensorConfig(0.0), SensorConfig(0.875, burst_length=7.0), SensorConfig(1.0, burst_length=2.0)]
+    assert a == [
+        SensorConfig(0.0),
+        SensorConfig(0.875, burst_length=7.0),
+        SensorConfig(1.0, burst_length=2.0),
+    ]
     assert b == [SensorConfig(0.0), SensorConfig(0.875, dark="hold"), SensorConfig(1.0, dark="hold")]
 
 
@@ -207,7 +258,11 @@ def test_a_smaller_budget_has_runs_of_the_larger_one():
 
 def test_the_first_budget_is_the_usual_one_and_unknown_ones_are_refused():
     text = 'tasks = ["LQR"]\nvariants = ["gru"]\n[budgets.long]\nsteps = 640_000\n[budgets.short]\nsteps = 64_000\n'
-    assert [parse_spec(text, "mine", budget).runs[0].config.steps for budget in (None, "long", "short")] == [640_000, 640_000, 64_000]
+    assert [parse_spec(text, "mine", budget).runs[0].config.steps for budget in (None, "long", "short")] == [
+        640_000,
+        640_000,
+        64_000,
+    ]
     with pytest.raises(ConfigError, match=r"Unknown budget 'shrot'\. .*short"):
         parse_spec(text, "mine", "shrot")
     with pytest.raises(ConfigError, match="This sweep has only one: leave --budget out"):
@@ -252,7 +307,9 @@ def test_another_core_has_its_own_settings_whatever_was_said_of_the_one_before()
 def test_a_file_that_is_not_utf8_is_named(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_bytes('description = "é"'.encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: byte 15 is not UTF-8. Save the file as UTF-8."):
+    with pytest.raises(
+        ConfigError, match=r"mine.toml is not valid TOML: byte 15 is not UTF-8. Save the file as UTF-8."
+    ):
         load_spec(str(file))
 
 
@@ -276,7 +333,9 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sweep_has_a_name_that_is_one_folder_and_can_be_printed(name):
     spec = 'name = {}\ntasks = ["LQR"]\nvariants = ["gru"]'
-    with pytest.raises(ConfigError, match=rf"name is .*, but {NAMES[name]}.*another place is given with --out") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"name is .*, but {NAMES[name]}.*another place is given with --out"
+    ) as caught:
         parse_spec(spec.format(json.dumps(name)), "mine")
     assert all(character.isprintable() or character == "\n" for character in str(caught.value))
     # Of a file too, where nothing else is said.

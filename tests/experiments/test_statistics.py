@@ -11,7 +11,9 @@ from costate.experiments import statistics as st
 
 
 def test_interquartile_mean_cuts_a_quarter_of_the_runs_rounded_down_at_either_end():
-    assert st.interquartile_mean(np.array([8.0, 1.0, 7.0, 2.0, 6.0, 3.0, 5.0, 100.0])) == pytest.approx((3 + 5 + 6 + 7) / 4)
+    assert st.interquartile_mean(np.array([8.0, 1.0, 7.0, 2.0, 6.0, 3.0, 5.0, 100.0])) == pytest.approx(
+        (3 + 5 + 6 + 7) / 4
+    )
     # Ten runs lose two at either end, five lose one, three none.
     assert st.interquartile_mean(np.arange(10.0) ** 2) == pytest.approx(np.mean([4, 9, 16, 25, 36, 49]))
     assert st.interquartile_mean(np.array([0.0, 1.0, 2.0, 6.0, 1000.0])) == pytest.approx(3.0)
@@ -51,7 +53,9 @@ def test_the_bootstrap_resamples_within_tasks():
 def test_the_percentiles_agree_with_scipy_for_one_task():
     runs = np.random.default_rng(3).normal(100.0, 15.0, size=30)
     ours = st.percentile_bootstrap([runs], st.mean, resamples=20_000)
-    theirs = scipy.stats.bootstrap((runs,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(0)).confidence_interval
+    theirs = scipy.stats.bootstrap(
+        (runs,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(0)
+    ).confidence_interval
     # The standard error of a 2.5 % quantile of 20,000 draws is about 0.02 standard errors of the mean (2.7 here).
     assert ours.low == pytest.approx(theirs.low, abs=0.3)
     assert ours.high == pytest.approx(theirs.high, abs=0.3)
@@ -78,8 +82,12 @@ def test_the_interval_of_a_mean_is_about_students():
     assert found.estimate == pytest.approx(runs.mean())
     percentiles = st.percentile_bootstrap([runs], st.mean, resamples=50_000)
     factor = np.sqrt(6 / 5) * 2.57058 / 1.95996
-    assert found.estimate - found.low == pytest.approx(factor * (percentiles.estimate - percentiles.low), rel=1e-5)
-    assert found.high - found.estimate == pytest.approx(factor * (percentiles.high - percentiles.estimate), rel=1e-5)
+    assert found.estimate - found.low == pytest.approx(
+        factor * (percentiles.estimate - percentiles.low), rel=1e-5
+    )
+    assert found.high - found.estimate == pytest.approx(
+        factor * (percentiles.high - percentiles.estimate), rel=1e-5
+    )
 
 
 def test_bounds_of_probabilities_stay_between_zero_and_one():
@@ -93,7 +101,9 @@ def test_bounds_of_probabilities_stay_between_zero_and_one():
 
 def test_intervals_of_four_runs_cover_a_normal_truth_about_as_often_as_they_say():
     rng = np.random.default_rng(0)
-    trials = [st.stratified_bootstrap([rng.normal(size=4)], resamples=500, seed=trial) for trial in range(300)]
+    trials = [
+        st.stratified_bootstrap([rng.normal(size=4)], resamples=500, seed=trial) for trial in range(300)
+    ]
     # 95 % of 300 is 285 with a standard deviation of 4. Percentiles alone would give 258.
     assert 276 <= sum(each.low <= 0.0 <= each.high for each in trials) <= 297
 
@@ -107,7 +117,12 @@ def test_intervals_of_four_runs_cover_a_normal_truth_about_as_often_as_they_say(
         (lambda rng, shape: rng.normal(500.0, 100.0, shape), 0.92),
         (lambda rng, shape: np.exp(rng.normal(5.0, 0.8, shape)), 0.91),
         # A third of the seeds fail. Four of one task are all of one kind every fifth time, and then say nothing of the other.
-        (lambda rng, shape: np.where(rng.random(shape) < 0.35, rng.normal(50.0, 20.0, shape), rng.normal(800.0, 50.0, shape)), 0.80),
+        (
+            lambda rng, shape: np.where(
+                rng.random(shape) < 0.35, rng.normal(50.0, 20.0, shape), rng.normal(800.0, 50.0, shape)
+            ),
+            0.80,
+        ),
     ],
     ids=["normal", "skewed", "bimodal"],
 )
@@ -117,7 +132,10 @@ def test_intervals_cover_the_truth_better_than_percentiles_do(draw, lowest, seed
     ours, percentiles, trials = 0, 0, 500
     for trial in range(trials):
         scores = list(draw(rng, (tasks, seeds)))
-        stretched, plain = (found(scores, resamples=400, seed=trial) for found in (st.stratified_bootstrap, st.percentile_bootstrap))
+        stretched, plain = (
+            found(scores, resamples=400, seed=trial)
+            for found in (st.stratified_bootstrap, st.percentile_bootstrap)
+        )
         ours += stretched.low <= truth <= stretched.high
         percentiles += plain.low <= truth <= plain.high
     # Of 500 trials the standard deviation of a share of 0.95 is 0.01.
@@ -130,7 +148,9 @@ def test_intervals_of_many_runs_are_hardly_stretched():
     rng = np.random.default_rng(0)
     hits = 0
     for trial in range(300):
-        interval = st.stratified_bootstrap([rng.normal(size=40), rng.normal(size=40)], st.mean, resamples=500, seed=trial)
+        interval = st.stratified_bootstrap(
+            [rng.normal(size=40), rng.normal(size=40)], st.mean, resamples=500, seed=trial
+        )
         hits += interval.low <= 0.0 <= interval.high
     # 95 % of 300 is 285 with a standard deviation of 4.
     assert 270 <= hits <= 297
@@ -162,7 +182,9 @@ def test_probability_of_improvement_is_mann_whitneys_statistic():
     assert st.probability_of_improvement([x], [y]) == pytest.approx((3 + 0.5 * 2) / 6)
     rng = np.random.default_rng(0)
     x, y = rng.normal(0.3, size=12), rng.normal(size=9)
-    assert st.probability_of_improvement([x], [y]) == pytest.approx(scipy.stats.mannwhitneyu(x, y).statistic / (12 * 9))
+    assert st.probability_of_improvement([x], [y]) == pytest.approx(
+        scipy.stats.mannwhitneyu(x, y).statistic / (12 * 9)
+    )
     # Over tasks it is the mean: certain on one, hopeless on the other.
     assert st.probability_of_improvement([np.ones(2), np.zeros(4)], [np.zeros(3), np.ones(2)]) == 0.5
 
@@ -179,7 +201,9 @@ def test_the_interval_of_improvement_lies_around_it():
 def test_a_performance_profile_is_the_share_of_runs_above_each_threshold():
     thresholds = np.array([0.0, 1.0, 2.5, 4.0])
     profile = st.performance_profile([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds)
-    np.testing.assert_allclose(profile, (np.array([1.0, 0.75, 0.5, 0.0]) + np.array([0.5, 0.5, 0.5, 0.5])) / 2)
+    np.testing.assert_allclose(
+        profile, (np.array([1.0, 0.75, 0.5, 0.0]) + np.array([0.5, 0.5, 0.5, 0.5])) / 2
+    )
     low, high = st.profile_band([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds, fewest=2)
     assert (low <= profile).all()
     assert (profile <= high).all()
@@ -191,7 +215,9 @@ def test_a_performance_profile_is_the_share_of_runs_above_each_threshold():
 
 def test_a_moving_average_starts_with_what_there_is_and_passes_over_gaps():
     np.testing.assert_allclose(st.moving_average(np.array([2.0, 4.0, 6.0, 8.0]), 3), [2.0, 3.0, 4.0, 6.0])
-    np.testing.assert_allclose(st.moving_average(np.array([np.nan, 4.0, np.nan, np.nan, np.nan]), 3), [np.nan, 4.0, 4.0, 4.0, np.nan])
+    np.testing.assert_allclose(
+        st.moving_average(np.array([np.nan, 4.0, np.nan, np.nan, np.nan]), 3), [np.nan, 4.0, 4.0, 4.0, np.nan]
+    )
 
 
 def test_curves_of_unequal_length_are_averaged_where_they_exist():
@@ -201,12 +227,17 @@ def test_curves_of_unequal_length_are_averaged_where_they_exist():
     np.testing.assert_array_equal(band.steps, long.steps)
     np.testing.assert_array_equal(band.runs, [2, 2, 2, 1])
     np.testing.assert_allclose(band.centre, [2.0, 8.0, 14.0, 30.0])
-    np.testing.assert_allclose((band.high - band.centre)[:3], np.std([[0.0, 10.0, 20.0], [4.0, 6.0, 8.0]], axis=0, ddof=1))
+    np.testing.assert_allclose(
+        (band.high - band.centre)[:3], np.std([[0.0, 10.0, 20.0], [4.0, 6.0, 8.0]], axis=0, ddof=1)
+    )
     assert np.isnan(band.low[3])
 
 
 def test_a_curve_that_starts_late_is_not_continued_backwards():
-    early, late = st.Curve(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 1.0])), st.Curve(np.array([2.0, 3.0]), np.array([5.0, 5.0]))
+    early, late = (
+        st.Curve(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 1.0])),
+        st.Curve(np.array([2.0, 3.0]), np.array([5.0, 5.0])),
+    )
     np.testing.assert_array_equal(st.mean_band([early, late]).runs, [1, 2, 2])
 
 
@@ -238,5 +269,7 @@ def test_other_senseless_questions_are_refused():
 def test_the_band_of_few_runs_is_their_range():
     """Three runs at two steps: the mean of 1, 2 and 6 is 3, between 1 and 6; of 0, 3 and 9 it is 4, between 0 and 9."""
     steps = np.array([10.0, 20.0])
-    band = st.range_band([st.Curve(steps, np.array(values)) for values in ([1.0, 0.0], [2.0, 3.0], [6.0, 9.0])])
+    band = st.range_band(
+        [st.Curve(steps, np.array(values)) for values in ([1.0, 0.0], [2.0, 3.0], [6.0, 9.0])]
+    )
     np.testing.assert_allclose([band.centre, band.low, band.high], [[3.0, 4.0], [1.0, 0.0], [6.0, 9.0]])

@@ -58,7 +58,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def workers_of(process: subprocess.Popen) -> list[int]:
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(pid) for pid in children if b"costate.experiments.work" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        int(pid)
+        for pid in children
+        if b"costate.experiments.work" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +94,24 @@ def short(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
 
 def test_runs_live_in_folders_named_by_their_hash_and_are_evaluated(short):
     folder, spec = short[0], parse_spec(SHORT, "short")
-    assert {path.name for path in folder.iterdir() if (path / "config.json").exists()} == {planned.folder for planned in spec.runs}
+    assert {path.name for path in folder.iterdir() if (path / "config.json").exists()} == {
+        planned.folder for planned in spec.runs
+    }
     assert all(standing(folder, spec, planned).status is Status.FINISHED for planned in spec.runs)
-    assert all(len(metrics) == 2 and len(evaluations) == 1 for metrics, evaluations in results(folder, spec).values())
+    assert all(
+        len(metrics) == 2 and len(evaluations) == 1 for metrics, evaluations in results(folder, spec).values()
+    )
     manifest = json.loads((folder / "sweep.json").read_text())
     assert [run["variant"] for run in manifest["runs"]] == ["gru", "nc-gru"]
 
 
 def test_finished_runs_are_skipped(short, capsys):
     undisturbed, spec_file, spec = *short, parse_spec(SHORT, "short")
-    before = {file: file.stat().st_mtime_ns for planned in spec.runs for file in (undisturbed / planned.folder).rglob("*")}
+    before = {
+        file: file.stat().st_mtime_ns
+        for planned in spec.runs
+        for file in (undisturbed / planned.folder).rglob("*")
+    }
     assert jobs_left(undisturbed, spec, 1) == []
     assert main(["sweep", str(spec_file), "--out", str(undisturbed)]) == 0
     assert "done: 2 runs" in capsys.readouterr().out
@@ -131,7 +143,9 @@ def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert "stopped and saved; continue with the same command" in output
-    assert Status.INTERRUPTED in {standing(folder, small_spec(), planned).status for planned in small_spec().runs}
+    assert Status.INTERRUPTED in {
+        standing(folder, small_spec(), planned).status for planned in small_spec().runs
+    }
 
     process = start_sweep(spec_file, folder)
     output, _ = process.communicate(timeout=300)
@@ -169,7 +183,9 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
         counts = [standing(struck, spec, planned).env_steps for planned in spec.runs]
         # Both have passed a checkpoint and neither is near its end.
         if not killed and len(running) == 2 and min(counts) >= 6 * 4000:
-            made.extend((struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs)
+            made.extend(
+                (struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs
+            )
             cluster.remove_node(nodes[0], allow_graceful=False)
             killed.append(max(counts))
 
@@ -182,7 +198,9 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
     assert killed[0] < STEPS
     assert [standing(struck, spec, planned).status for planned in spec.runs] == [Status.FINISHED] * 2
     assert results(struck, spec) == results(undisturbed, spec)
-    assert [(struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs] == made, "continued, not begun again"
+    assert [(struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs] == made, (
+        "continued, not begun again"
+    )
 
 
 @pytest.mark.thorough
@@ -200,7 +218,10 @@ def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(sp
     assert f"failed: CartpoleSwingup gru seed 0 ({folder / broken.folder}): " in output
     assert "exists and is not a run directory" in output
     assert "1 of 2 runs failed" in output
-    assert [standing(folder, spec, planned).status for planned in spec.runs] == [Status.FAILED, Status.FINISHED]
+    assert [standing(folder, spec, planned).status for planned in spec.runs] == [
+        Status.FAILED,
+        Status.FINISHED,
+    ]
     assert whole.folder != broken.folder
 
     (folder / broken.folder).unlink()
@@ -213,12 +234,18 @@ def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(sp
 
 
 @pytest.mark.parametrize(("seeds", "places", "together"), [(3, 2, 1), (4, 2, 2), (5, 1, 2)])
-def test_two_seeds_share_a_program_where_there_is_enough_to_do_for_every_place(tmp_path, seeds, places, together):
-    spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', f'["gru"]\nseeds = {seeds}'), "auto")
+def test_two_seeds_share_a_program_where_there_is_enough_to_do_for_every_place(
+    tmp_path, seeds, places, together
+):
+    spec = parse_spec(
+        SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', f'["gru"]\nseeds = {seeds}'), "auto"
+    )
     assert open_sweep(tmp_path, spec, places, retry_failed=False) == together
     # A later call with another number of places keeps the groups.
     assert open_sweep(tmp_path, spec, 99, retry_failed=False) == together
-    assert [len(job.runs) for job in jobs_left(tmp_path, spec, together)] == [together] * (seeds // together) + [1] * (seeds % together)
+    assert [len(job.runs) for job in jobs_left(tmp_path, spec, together)] == [together] * (
+        seeds // together
+    ) + [1] * (seeds % together)
 
 
 def test_a_group_goes_on_together_only_if_all_of_it_stands_at_the_same_point(tmp_path):
@@ -228,7 +255,9 @@ def test_a_group_goes_on_together_only_if_all_of_it_stands_at_the_same_point(tmp
         planned = spec.runs[seed]
         run = create_run(tmp_path / planned.folder, planned.config, {}, overwrite=False)
         (run.checkpoints / f"step_{steps:012d}").mkdir()
-    seeds = [tuple(json.loads(config)["seed"] for config in job.configs) for job in jobs_left(tmp_path, spec, 2)]
+    seeds = [
+        tuple(json.loads(config)["seed"] for config in job.configs) for job in jobs_left(tmp_path, spec, 2)
+    ]
     assert seeds == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
 
 
@@ -243,7 +272,10 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
 
     def sick(group, programs, position):
         position, rows = advance(group, programs, position)
-        return position, [row | {"losses/value": float("nan")} if row_is_of_seed_1(rows, i, group.config) else row for i, row in enumerate(rows)]
+        return position, [
+            row | {"losses/value": float("nan")} if row_is_of_seed_1(rows, i, group.config) else row
+            for i, row in enumerate(rows)
+        ]
 
     def row_is_of_seed_1(rows, index, config):
         return rows[0]["iteration"] == 2 and (index if len(rows) == 2 else config.seed) == 1
@@ -251,7 +283,10 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
     monkeypatch.setattr(training, "advance", sick)
     assert perform(group) == FAILED
     # The one that is well was begun in the group and went on from what it had learnt there.
-    assert json.loads((tmp_path / spec.runs[0].folder / "machine.json").read_text())["seeds_together"] == [0, 1]
+    assert json.loads((tmp_path / spec.runs[0].folder / "machine.json").read_text())["seeds_together"] == [
+        0,
+        1,
+    ]
     assert [standing(tmp_path, spec, run).status for run in spec.runs] == [Status.FINISHED, Status.FAILED]
     assert "diverged in iteration 2: losses/value" in read_failure(tmp_path, spec.runs[1].folder)
     monkeypatch.undo()
@@ -272,10 +307,18 @@ def test_runs_of_a_sweep_that_were_resized_by_hand_keep_their_length_but_reach_t
     train(dataclasses.replace(shorter.config, steps=4_000), tmp_path / shorter.folder)
     # What there was before stays what it is: nothing is trained again.
     assert standing(tmp_path, spec, longer).status is Status.INTERRUPTED
-    assert (standing(tmp_path, spec, longer).env_steps, standing(tmp_path, spec, longer).total_steps) == (12_000, 12_000)
+    assert (standing(tmp_path, spec, longer).env_steps, standing(tmp_path, spec, longer).total_steps) == (
+        12_000,
+        12_000,
+    )
     assert [perform(job) for job in jobs_left(tmp_path, spec, 1)] == [DONE, DONE]
-    assert [standing(tmp_path, spec, planned).status for planned in spec.runs] == [Status.FINISHED, Status.FINISHED]
-    rows = [len((tmp_path / planned.folder / "metrics.jsonl").read_text().splitlines()) for planned in spec.runs]
+    assert [standing(tmp_path, spec, planned).status for planned in spec.runs] == [
+        Status.FINISHED,
+        Status.FINISHED,
+    ]
+    rows = [
+        len((tmp_path / planned.folder / "metrics.jsonl").read_text().splitlines()) for planned in spec.runs
+    ]
     assert rows == [3, 2]
     assert jobs_left(tmp_path, spec, 1) == []
 
@@ -332,7 +375,9 @@ def test_a_job_whose_worker_dies_is_retried_so_often_and_no_more(tmp_path):
 
 def test_an_error_of_the_run_itself_is_not_retried(tmp_path):
     backend = _Scripted([FAILED, DONE])
-    assert run_jobs(backend, [job(tmp_path), job(tmp_path, "b")], 5, StopRequest(), lambda running: None, poll=0.0)
+    assert run_jobs(
+        backend, [job(tmp_path), job(tmp_path, "b")], 5, StopRequest(), lambda running: None, poll=0.0
+    )
     assert [j.runs for j in backend.started] == [("a",), ("b",)]
 
 
@@ -341,14 +386,18 @@ def test_when_nobody_looks_any_more_it_saves_and_stops(tmp_path):
         raise BrokenPipeError
 
     stop = StopRequest()
-    assert not run_jobs(_Scripted([DONE, DONE]), [job(tmp_path), job(tmp_path, "b")], 0, stop, closed_pipe, poll=0.0)
+    assert not run_jobs(
+        _Scripted([DONE, DONE]), [job(tmp_path), job(tmp_path, "b")], 0, stop, closed_pipe, poll=0.0
+    )
     assert stop.asked
 
 
 def test_after_a_stop_nothing_new_is_started(tmp_path):
     stop = StopRequest()
     backend = _Scripted([DONE, DONE])
-    assert not run_jobs(backend, [job(tmp_path), job(tmp_path, "b")], 0, stop, lambda running: stop.ask(), poll=0.0)
+    assert not run_jobs(
+        backend, [job(tmp_path), job(tmp_path, "b")], 0, stop, lambda running: stop.ask(), poll=0.0
+    )
     assert [j.runs for j in backend.started] == [("a",)]
 
 
@@ -395,7 +444,11 @@ def test_more_cores_than_there_are_and_an_address_without_ray_are_refused(tmp_pa
 def test_speed_is_the_median_of_the_newest_iterations_and_cut_rows_are_passed_over(tmp_path):
     spec = small_spec()
     run = create_run(tmp_path / spec.runs[0].folder, spec.runs[0].config, {}, overwrite=False)
-    rows = [{"env_steps": 4000 * (i + 1), "training/sps": speed} for i, speed in enumerate((90.0, 100.0, 1.0))]
-    run.metrics.write_text("x" * 9000 + "\n" + "".join(json.dumps(row) + "\n" for row in rows) + '{"env_steps": 160')
+    rows = [
+        {"env_steps": 4000 * (i + 1), "training/sps": speed} for i, speed in enumerate((90.0, 100.0, 1.0))
+    ]
+    run.metrics.write_text(
+        "x" * 9000 + "\n" + "".join(json.dumps(row) + "\n" for row in rows) + '{"env_steps": 160'
+    )
     found = standing(tmp_path, spec, spec.runs[0])
     assert (found.env_steps, found.steps_per_second) == (12_000, 90.0)

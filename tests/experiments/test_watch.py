@@ -24,7 +24,10 @@ def test_the_summary_counts_adds_speeds_and_tells_the_time_left():
 
 
 def test_a_failed_run_shows_its_error():
-    assert plain_line(stands(FIRST, Status.FAILED, 40_000, 3.0, error="exploded")) == "failed      CartpoleSwingup gru seed 0, 25%: exploded"
+    assert (
+        plain_line(stands(FIRST, Status.FAILED, 40_000, 3.0, error="exploded"))
+        == "failed      CartpoleSwingup gru seed 0, 25%: exploded"
+    )
 
 
 def test_plain_output_says_what_changes_and_nothing_twice(capsys):
@@ -42,7 +45,10 @@ def test_plain_output_says_what_changes_and_nothing_twice(capsys):
 def test_the_live_table_fits_the_terminal_and_counts_what_it_hides(height):
     screen = io.StringIO()
     watch = LiveWatch(Console(file=screen, force_terminal=True, width=80, height=height))
-    watch.show([stands(FIRST, Status.FINISHED, 160_000, 50.0)] * 20 + [stands(SECOND, Status.RUNNING, 80_000, 12.3, 100.0)])
+    watch.show(
+        [stands(FIRST, Status.FINISHED, 160_000, 50.0)] * 20
+        + [stands(SECOND, Status.RUNNING, 80_000, 12.3, 100.0)]
+    )
     watch.close()
     text = screen.getvalue()
     assert "21 runs: 1 running, 20 finished" in text

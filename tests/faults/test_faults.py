@@ -24,7 +24,14 @@ from cut_off import Breaker, numbers
 from forked import Forge, forge
 
 from costate._base import files as _files
-from costate._base.errors import BundleError, CheckpointError, ConfigError, CostateError, RunDirectoryError, StorageError
+from costate._base.errors import (
+    BundleError,
+    CheckpointError,
+    ConfigError,
+    CostateError,
+    RunDirectoryError,
+    StorageError,
+)
 from costate.config.run_config import RunConfig
 from costate.deploy.bundle import read
 from costate.runs.checkpoint import _digest, folders, save
@@ -120,7 +127,9 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
             kills += 1
         assert numbers(open_run(out)) == undisturbed
         runs += 1
-    count(f"{kills} kills of {runs} runs of {config.task}, each of which then ended with the same numbers, bit for bit")
+    count(
+        f"{kills} kills of {runs} runs of {config.task}, each of which then ended with the same numbers, bit for bit"
+    )
 
 
 # Makes the folder of a run, and is gone at the so manyth time that something is put on the disk.
@@ -139,7 +148,9 @@ create_run(pathlib.Path(sys.argv[1]), RunConfig("LQR"), {}, overwrite=False)
 """
 
 
-def test_a_run_that_was_killed_before_it_had_a_config_is_not_in_the_way(quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge) -> None:
+def test_a_run_that_was_killed_before_it_had_a_config_is_not_in_the_way(
+    quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge
+) -> None:
     """At every write; what was there before is still not touched."""
     for writes in range(100):
         folder = tmp_path / str(writes)
@@ -210,10 +221,14 @@ def test_mutated_checkpoints_and_bundles_are_refused_with_a_reason(part: int, tm
             refused += 1
         else:
             # A number that was changed and sealed anew is a checkpoint like any other, of another policy; nothing else gets through.
-            assert kind == "resealed state" or file.read_bytes() == content, f"{kind} of {name}, number {number}"
+            assert kind == "resealed state" or file.read_bytes() == content, (
+                f"{kind} of {name}, number {number}"
+            )
             harmless += 1
         shutil.rmtree(tmp_path / "run")
-    count(f"{refused} of {MUTANTS} mutated files refused, {harmless} were whole checkpoints of other numbers (sealed anew) or not changed")
+    count(
+        f"{refused} of {MUTANTS} mutated files refused, {harmless} were whole checkpoints of other numbers (sealed anew) or not changed"
+    )
     assert refused > 0.8 * MUTANTS
 
 
@@ -227,12 +242,22 @@ def sparse(path: pathlib.Path, size: int, start: bytes = b"") -> None:
 HOSTILE = {
     "a header of exabytes": lambda path: path.write_bytes((2**60).to_bytes(8, "little") + b"{}"),
     "a file of a terabyte": lambda path: sparse(path, 2**40),
-    "arrays of exabytes": lambda path: path.write_bytes(_header({"x": {"dtype": "F32", "shape": [2**30, 2**30], "data_offsets": [0, 4 * 2**60]}})),
-    "places that overlap": lambda path: path.write_bytes(_header({"x": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}) + b"\0" * 8),
-    "an unknown type": lambda path: path.write_bytes(_header({"x": {"dtype": "PICKLE", "shape": [1], "data_offsets": [0, 4]}}) + b"\0" * 4),
-    "a type that NumPy lacks": lambda path: path.write_bytes(_header({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}) + b"\0" * 4),
+    "arrays of exabytes": lambda path: path.write_bytes(
+        _header({"x": {"dtype": "F32", "shape": [2**30, 2**30], "data_offsets": [0, 4 * 2**60]}})
+    ),
+    "places that overlap": lambda path: path.write_bytes(
+        _header({"x": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}) + b"\0" * 8
+    ),
+    "an unknown type": lambda path: path.write_bytes(
+        _header({"x": {"dtype": "PICKLE", "shape": [1], "data_offsets": [0, 4]}}) + b"\0" * 4
+    ),
+    "a type that NumPy lacks": lambda path: path.write_bytes(
+        _header({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}) + b"\0" * 4
+    ),
     "other arrays": lambda path: path.write_bytes(safetensors.numpy.save({"x": np.zeros(3)})),
-    "a pickle": lambda path: path.write_bytes(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94."),
+    "a pickle": lambda path: path.write_bytes(
+        b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94."
+    ),
     "nothing": lambda path: path.write_bytes(b""),
     "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
@@ -260,9 +285,19 @@ def test_hostile_states_cost_neither_memory_nor_the_process(what: str, tmp_path:
 
 
 RECORDS = {
-    "a path out of the run": {"replay": [{"file": "../../../../etc/passwd", "start": 0, "stop": 1, "sha256": "0"}]},
-    "rows without end": {"replay": [{"file": "rows_000000000000_000000000200.safetensors", "start": 0, "stop": 2**60, "sha256": "0"}]},
-    "rows that are words": {"replay": [{"file": "rows_000000000000_000000000200.safetensors", "start": "0", "stop": "1", "sha256": "0"}]},
+    "a path out of the run": {
+        "replay": [{"file": "../../../../etc/passwd", "start": 0, "stop": 1, "sha256": "0"}]
+    },
+    "rows without end": {
+        "replay": [
+            {"file": "rows_000000000000_000000000200.safetensors", "start": 0, "stop": 2**60, "sha256": "0"}
+        ]
+    },
+    "rows that are words": {
+        "replay": [
+            {"file": "rows_000000000000_000000000200.safetensors", "start": "0", "stop": "1", "sha256": "0"}
+        ]
+    },
     "an unknown field of a chunk": {"replay": [{"run": "me"}]},
     "a negative iteration": {"iteration": -1},
     "an iteration that is a word": {"iteration": "__import__('os')"},
@@ -336,10 +371,19 @@ def test_a_record_of_brackets_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 CONFIGS = {
-    "a config of terabytes": (lambda path: sparse(path, 2**40), "has 1,099,511,627,776 bytes, but there can be no more than 16,777,216 in it"),
+    "a config of terabytes": (
+        lambda path: sparse(path, 2**40),
+        "has 1,099,511,627,776 bytes, but there can be no more than 16,777,216 in it",
+    ),
     "a config of brackets": (lambda path: path.write_text("[" * 200_000), "it is not JSON"),
-    "a config with a field of brackets": (lambda path: path.write_text('{"config": {"task": ' + "[" * 200_000), "it is not JSON"),
-    "a config that is no object": (lambda path: path.write_text("5"), "not the JSON that `costate train` writes"),
+    "a config with a field of brackets": (
+        lambda path: path.write_text('{"config": {"task": ' + "[" * 200_000),
+        "it is not JSON",
+    ),
+    "a config that is no object": (
+        lambda path: path.write_text("5"),
+        "not the JSON that `costate train` writes",
+    ),
     "a config of other bytes": (lambda path: path.write_bytes(b"\xff" * 100), "it is not JSON"),
 }
 
@@ -357,7 +401,9 @@ def test_no_depth_of_a_config_is_more_than_an_error(tmp_path: pathlib.Path) -> N
     """Around the depth that the parser just manages, what comes after it has to give up instead."""
     shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
     for depth in range(100, sys.getrecursionlimit() + 50, 50):
-        (tmp_path / "run" / "config.json").write_text('{"config": {"task": ' + "[" * depth + "]" * depth + "}}")
+        (tmp_path / "run" / "config.json").write_text(
+            '{"config": {"task": ' + "[" * depth + "]" * depth + "}}"
+        )
         with pytest.raises((RunDirectoryError, ConfigError)):
             open_run(tmp_path / "run")
 
@@ -392,7 +438,9 @@ def test_swapped_files_are_noticed(tmp_path: pathlib.Path) -> None:
     assert "its digest is not the one that was recorded" in warnings[0]
 
 
-def test_a_deleted_directory_is_an_error_and_not_a_new_one(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_deleted_directory_is_an_error_and_not_a_new_one(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     class Cleaner(Breaker):
         def progress(self, progression) -> None:
             if progression.row["iteration"] == 1:
@@ -406,11 +454,15 @@ def test_a_deleted_directory_is_an_error_and_not_a_new_one(quick_config: RunConf
 @pytest.mark.quick("full")
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(quick_config: RunConfig, tmp_path: pathlib.Path, fault: str) -> None:
+def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(
+    quick_config: RunConfig, tmp_path: pathlib.Path, fault: str
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     checkpoints = disk / "run" / "checkpoints"
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True
+    ).returncode:
         pytest.skip("file systems cannot be mounted here")
 
     class Filler(Breaker):
@@ -443,7 +495,9 @@ def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(quick_c
 
 
 @pytest.mark.thorough
-def test_a_clock_that_jumps_does_no_harm(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_does_no_harm(
+    quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An hour forwards, then back to before everything began, as when a machine wakes up or asks for the time."""
     real, jumps = time.time, iter([3600.0, -1e9, 7200.0])
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps, -1e6))
@@ -455,9 +509,16 @@ def test_a_clock_that_jumps_does_no_harm(quick_config: RunConfig, tmp_path: path
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [(5, "The name of a core is 5"), (["gru"], r"The name of a core is \['gru'\]"), ("gur", "Did you mean gru")]
+    ("name", "message"),
+    [
+        (5, "The name of a core is 5"),
+        (["gru"], r"The name of a core is \['gru'\]"),
+        ("gur", "Did you mean gru"),
+    ],
 )
-def test_a_config_with_a_name_that_cannot_be_is_named_with_its_file(name: object, message: str, tmp_path: pathlib.Path) -> None:
+def test_a_config_with_a_name_that_cannot_be_is_named_with_its_file(
+    name: object, message: str, tmp_path: pathlib.Path
+) -> None:
     shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     document = json.loads(path.read_text())

@@ -37,7 +37,19 @@ WORKERS = 12
 # With a simulator that must be brought back to where it was; every day, with one that is ready sooner.
 TASK = "CartpoleSwingup" if FULL else "LQR"
 # Six short iterations, with a checkpoint after every second one, so that a stop has something to save.
-SMALL = [TASK, "--environments", "4", "--rollout-length", "1000", "--hidden-size", "8", "--epochs", "1", "--minibatches", "1"]
+SMALL = [
+    TASK,
+    "--environments",
+    "4",
+    "--rollout-length",
+    "1000",
+    "--hidden-size",
+    "8",
+    "--epochs",
+    "1",
+    "--minibatches",
+    "1",
+]
 SMALL += ["--checkpoint-every", "2", "--steps", "24_000", "--devices", "1"]
 PATIENCE = 300
 
@@ -135,7 +147,11 @@ def has_begun(path: pathlib.Path) -> bool:
 
 def command(path: pathlib.Path) -> list[str]:
     """What a person would type to have this run: to begin it, or to go on with it."""
-    return ["train", "--resume", str(path)] if has_begun(path) else ["train", *SMALL, "--out", str(path), "--overwrite"]
+    return (
+        ["train", "--resume", str(path)]
+        if has_begun(path)
+        else ["train", *SMALL, "--out", str(path), "--overwrite"]
+    )
 
 
 def go_on(path: pathlib.Path) -> None:
@@ -237,8 +253,12 @@ with ended_politely(), stop_requests() as stop:
 """
 
 
-@pytest.mark.parametrize(("before", "lines"), [('trap "" HUP', ["SIGHUP False", "SIGTERM True"]), ("true", ["SIGHUP True"])])
-def test_what_was_started_with_nohup_is_not_asked_to_stop_when_its_terminal_closes(before: str, lines: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("before", "lines"), [('trap "" HUP', ["SIGHUP False", "SIGTERM True"]), ("true", ["SIGHUP True"])]
+)
+def test_what_was_started_with_nohup_is_not_asked_to_stop_when_its_terminal_closes(
+    before: str, lines: list[str]
+) -> None:
     """But by anything else. Without nohup it is, and a second signal then ends it at once."""
     program = ["bash", "-c", f'{before}; exec "$@"', "bash", sys.executable, "-c", ASKED, before]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
@@ -271,14 +291,28 @@ except KeyboardInterrupt:
 
 def test_a_ctrl_c_while_garbage_is_collected_is_not_lost() -> None:
     """Python can raise nothing there, and says so with a traceback; JAX has such a callback, where the campaign found it."""
-    done = subprocess.run([sys.executable, "-c", UNRAISABLE], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", UNRAISABLE], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("heard\n", "", 0)
 
 
 @pytest.mark.skipif(not FULL, reason="the same without training is above")
-def test_a_run_that_was_started_with_nohup_goes_on_when_its_terminal_closes(undisturbed: Run, tmp_path: pathlib.Path) -> None:
+def test_a_run_that_was_started_with_nohup_goes_on_when_its_terminal_closes(
+    undisturbed: Run, tmp_path: pathlib.Path
+) -> None:
     strike = json.dumps(dataclasses.asdict(Strike("SIGHUP", "compiled", 0.0)))
-    ignoring = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", sys.executable, "-c", VICTIM, strike, *command(tmp_path / "run")]
+    ignoring = [
+        "bash",
+        "-c",
+        'trap "" HUP; exec "$@"',
+        "bash",
+        sys.executable,
+        "-c",
+        VICTIM,
+        strike,
+        *command(tmp_path / "run"),
+    ]
     done = subprocess.run(ignoring, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("struck\n") == 1
@@ -300,7 +334,9 @@ def terminal(path: pathlib.Path, kind: str, errors: str) -> Iterator[tuple[subpr
     """A run on a terminal of its own, and the end of it that a person would look at."""
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", ON_A_TERMINAL, errors, *command(path)]
-    process = subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": kind})
+    process = subprocess.Popen(
+        program, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": kind}
+    )
     os.close(theirs)
     try:
         yield process, ours
@@ -336,11 +372,15 @@ def test_a_closed_terminal_stops_the_run_which_is_saved(undisturbed: Run, tmp_pa
             saved += 1
         go_on(out)
         assert_same(out, undisturbed)
-    count(f"{TERMINALS} closed terminals, {saved} of them in training: all that was done was saved; exit codes {sorted(set(codes))}; same numbers")
+    count(
+        f"{TERMINALS} closed terminals, {saved} of them in training: all that was done was saved; exit codes {sorted(set(codes))}; same numbers"
+    )
 
 
 @pytest.mark.thorough
-def test_a_reader_that_leaves_at_a_random_moment_stops_the_run_which_is_saved(undisturbed: Run, tmp_path: pathlib.Path) -> None:
+def test_a_reader_that_leaves_at_a_random_moment_stops_the_run_which_is_saved(
+    undisturbed: Run, tmp_path: pathlib.Path
+) -> None:
     if not READERS:
         pytest.skip("one reader that leaves is in test_cli.py; many with `make faults`")
     chance = random.Random(1)
@@ -379,7 +419,9 @@ def test_output_that_nobody_reads_is_no_error_of_ours(arguments: list[str], erro
     reading, writing = os.pipe()
     os.close(reading)
     program = [sys.executable, "-m", "costate.cli", *arguments]
-    done = subprocess.run(program, stdout=writing, stderr=writing if errors_too else subprocess.PIPE, timeout=PATIENCE)
+    done = subprocess.run(
+        program, stdout=writing, stderr=writing if errors_too else subprocess.PIPE, timeout=PATIENCE
+    )
     os.close(writing)
     assert done.returncode == (2 if "--nonsense" in arguments else 141)
     assert not done.stderr
@@ -388,9 +430,24 @@ def test_output_that_nobody_reads_is_no_error_of_ours(arguments: list[str], erro
 def test_evaluate_into_head_ends_quietly(undisturbed: Run, tmp_path: pathlib.Path) -> None:
     copy = shutil.copytree(undisturbed.path, tmp_path / "run")
     pipeline = '"$@" | head -1; exit ${PIPESTATUS[0]}'
-    program = ["bash", "-c", pipeline, "bash", sys.executable, "-m", "costate.cli", "evaluate", str(copy), "--episodes", "2"]
+    program = [
+        "bash",
+        "-c",
+        pipeline,
+        "bash",
+        sys.executable,
+        "-m",
+        "costate.cli",
+        "evaluate",
+        str(copy),
+        "--episodes",
+        "2",
+    ]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout == f"evaluating {copy} (nc-gru+environments=4+epochs=1+hidden-size=8+minibatches=1): 2 episodes\n"
+    assert (
+        done.stdout
+        == f"evaluating {copy} (nc-gru+environments=4+epochs=1+hidden-size=8+minibatches=1): 2 episodes\n"
+    )
     assert done.returncode == 141
     assert not done.stderr
     # It was done, only not read.
@@ -400,12 +457,18 @@ def test_evaluate_into_head_ends_quietly(undisturbed: Run, tmp_path: pathlib.Pat
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     with contextlib.suppress(OSError):
-        return [int(pid) for pid in children if b"costate.experiments.work" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [
+            int(pid)
+            for pid in children
+            if b"costate.experiments.work" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
     return []
 
 
 @pytest.mark.skipif(not FULL, reason="one worker that is killed is in test_sweep.py; many with `make faults`")
-def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were_not(tmp_path: pathlib.Path) -> None:
+def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were_not(
+    tmp_path: pathlib.Path,
+) -> None:
     spec, chance, kills = small_spec(), random.Random(0), 0
     file = tmp_path / "small.toml"
     # The same runs: how often a worker may die is not part of what they compute.
@@ -430,7 +493,11 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
             kills += 1
     output, _ = process.communicate(timeout=4 * PATIENCE)
     assert process.returncode == 0, output
-    assert [standing(tmp_path / "struck", spec, planned).status for planned in spec.runs] == [Status.FINISHED] * len(spec.runs)
+    assert [standing(tmp_path / "struck", spec, planned).status for planned in spec.runs] == [
+        Status.FINISHED
+    ] * len(spec.runs)
     assert results(tmp_path / "struck", spec) == results(tmp_path / "undisturbed", spec)
     assert kills > WORKERS // 2
-    count(f"{kills} workers of a sweep killed (its runs stood at up to {steps} steps): the same metrics and evaluations")
+    count(
+        f"{kills} workers of a sweep killed (its runs stood at up to {steps} steps): the same metrics and evaluations"
+    )

@@ -7,7 +7,9 @@ from costate.learners.advantages import generalised_advantages
 
 
 def advantages(reward, discount, value, trace_decay):
-    return generalised_advantages(*(jnp.asarray(a, jnp.float32) for a in (reward, discount, value, trace_decay)))
+    return generalised_advantages(
+        *(jnp.asarray(a, jnp.float32) for a in (reward, discount, value, trace_decay))
+    )
 
 
 def test_three_steps_by_hand():
@@ -43,4 +45,6 @@ def test_the_recursion_equals_the_definition_as_a_sum():
 def test_trace_decay_one_gives_the_return_minus_the_value():
     reward, value = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.125, 8.0])
     returns = [1 + 0.9 * (2 + 0.9 * (3 + 0.9 * 8)), 2 + 0.9 * (3 + 0.9 * 8), 3 + 0.9 * 8]
-    np.testing.assert_allclose(advantages(reward, [0.9] * 3, value, [1.0] * 3), returns - value[:3], rtol=1e-6)
+    np.testing.assert_allclose(
+        advantages(reward, [0.9] * 3, value, [1.0] * 3), returns - value[:3], rtol=1e-6
+    )

@@ -17,7 +17,15 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import Batch, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig, check_divisible
 from costate.learners.ppo.losses import clipped_value_loss, surrogate_loss, total_loss
-from costate.learners.ppo.update import Learnt, bootstrap_key, initial_state, make_optimiser, optimise, steered, update
+from costate.learners.ppo.update import (
+    Learnt,
+    bootstrap_key,
+    initial_state,
+    make_optimiser,
+    optimise,
+    steered,
+    update,
+)
 from costate.learners.rollout import RolloutConfig, Trajectory, begin, collect, iteration_keys
 from costate.learners.sharding import ALONE
 from costate.policies.policy import PolicyConfig, act, build_policy, unroll_policy
@@ -47,7 +55,11 @@ def experience():
     """A rollout on a world with a time limit and ignored actions inside the segment, by a policy with random weights."""
     env = SensorEnv(AnalyticEnv(RememberedCue(), 8), SensorConfig(0.3))
     policy = randomised(build_policy, PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
-    stats = merged(empty_stats((1,)), np.random.default_rng(5).normal(size=(50, 2, 1)).astype(np.float32), jnp.ones((50, 2), bool))
+    stats = merged(
+        empty_stats((1,)),
+        np.random.default_rng(5).normal(size=(50, 2, 1)).astype(np.float32),
+        jnp.ones((50, 2), bool),
+    )
     start = begin(env, policy, jax.random.key(1))
     run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99, cut=1))
     state, _, _ = run(policy, stats, start, jax.random.key(2))
@@ -60,7 +72,9 @@ def experience():
 
 def cut_at(trajectory: Trajectory, length: int | None = None) -> Trajectory:
     """The trajectory as a rollout hands it to a learner: hidden states only where streams are cut."""
-    return dataclasses.replace(trajectory, core_state=trajectory.core_state[:: length or ROLLOUT.rollout_length])
+    return dataclasses.replace(
+        trajectory, core_state=trajectory.core_state[:: length or ROLLOUT.rollout_length]
+    )
 
 
 def batch_of(config: PPOConfig) -> Batch:
@@ -96,13 +110,19 @@ def test_first_importance_ratio_is_one():
 
         @jax.jit
         def stepwise(policy, rows, hidden):
-            means = jax.vmap(lambda y, h, first: act(policy, y, h, first).control.mean)(rows.observation, hidden, rows.is_first)
+            means = jax.vmap(lambda y, h, first: act(policy, y, h, first).control.mean)(
+                rows.observation, hidden, rows.is_first
+            )
             return Gaussian(means, policy.readout.log_std).log_prob(rows.action)
 
         at_collection = stepwise(wide_policy, wide.rows, np.asarray(trajectory.core_state, np.float64))
         # The stored hidden states are float32, which is what remains.
-        np.testing.assert_allclose(np.exp(log_prob_by(wide_policy, wide) - at_collection), np.ones((20, 8)), atol=1e-5)
-    np.testing.assert_allclose(np.exp(log_prob_by(policy, batch) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5)
+        np.testing.assert_allclose(
+            np.exp(log_prob_by(wide_policy, wide) - at_collection), np.ones((20, 8)), atol=1e-5
+        )
+    np.testing.assert_allclose(
+        np.exp(log_prob_by(policy, batch) - batch.rows.log_prob), np.ones((20, 8)), atol=1e-5
+    )
 
 
 def test_first_minibatch_has_no_divergence_and_clips_nothing():
@@ -126,7 +146,10 @@ def plain_ppo_loss(policy, batch: Batch, config: PPOConfig):
     unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     ratio = jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob)
     actor = (surrogate_loss(ratio, batch.rows.advantage, config.clip_epsilon) * batch.rows.weight).sum()
-    critic = (clipped_value_loss(unrolled.value, batch.rows.value, batch.rows.value_target, config.clip_epsilon) * batch.rows.weight).sum()
+    critic = (
+        clipped_value_loss(unrolled.value, batch.rows.value, batch.rows.value_target, config.clip_epsilon)
+        * batch.rows.weight
+    ).sum()
     entropy = unrolled.control.entropy()
     return actor + config.value_coef * critic - config.entropy_coef * entropy
 
@@ -159,14 +182,20 @@ def test_a_positive_weight_adds_the_gradient_of_the_cosine_distance():
     _, without = loss_and_gradient(policy, batch, PPOConfig(costate_coef=0.0))
     extra = jax.jit(jax.grad(distance))(policy, policy)
     # float32; ε = 1e-8 in the cosine is below it.
-    jax.tree.map(lambda a, b, e: np.testing.assert_allclose(a - b, 0.5 * e, atol=1e-5), *jax.device_get((with_loss, without, extra)))
+    jax.tree.map(
+        lambda a, b, e: np.testing.assert_allclose(a - b, 0.5 * e, atol=1e-5),
+        *jax.device_get((with_loss, without, extra)),
+    )
     assert not np.any(extra.critic.weights), "the co-state loss must not move the critic"
 
 
 def test_hidden_before_reading_is_an_option():
     policy, _, _, _ = experience()
     batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(4))
-    after, before = (float(loss_and_gradient(policy, batch, PPOConfig(costate_hidden=h))[0][1]["losses/costate"]) for h in ("after", "before"))
+    after, before = (
+        float(loss_and_gradient(policy, batch, PPOConfig(costate_hidden=h))[0][1]["losses/costate"])
+        for h in ("after", "before")
+    )
     assert after != before
 
 
@@ -183,7 +212,10 @@ def test_rows_whose_action_was_ignored_are_in_no_loss():
         value_target=jnp.where(ignored, 1e3, batch.rows.value_target),
         log_prob=jnp.where(ignored, 1.0, batch.rows.log_prob),
     )
-    ours, other = (loss_and_gradient(policy, minibatch_of(b, jnp.arange(4)), config)[1] for b in (batch, Batch(spoilt, batch.core_state)))
+    ours, other = (
+        loss_and_gradient(policy, minibatch_of(b, jnp.arange(4)), config)[1]
+        for b in (batch, Batch(spoilt, batch.core_state))
+    )
     jax.tree.map(np.testing.assert_array_equal, ours, other)
 
 
@@ -195,13 +227,19 @@ def test_advantages_are_normalised_within_the_minibatch():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "expected"), [(1.5, 2.0, -2.4), (0.5, 2.0, -1.0), (1.5, -2.0, 3.0), (0.5, -2.0, 1.6), (1.1, 1.0, -1.1)]
+    ("ratio", "advantage", "expected"),
+    [(1.5, 2.0, -2.4), (0.5, 2.0, -1.0), (1.5, -2.0, 3.0), (0.5, -2.0, 1.6), (1.1, 1.0, -1.1)],
 )
 def test_surrogate_is_the_pessimistic_clipped_one(ratio, advantage, expected):
-    np.testing.assert_allclose(surrogate_loss(jnp.array([[ratio]]), jnp.array([[advantage]]), 0.2), [[expected]], rtol=1e-6)
+    np.testing.assert_allclose(
+        surrogate_loss(jnp.array([[ratio]]), jnp.array([[advantage]]), 0.2), [[expected]], rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize(("value", "old", "target", "expected"), [(1.0, 0.0, 1.0, 0.32), (0.1, 0.0, 1.0, 0.405), (-1.0, 0.0, 1.0, 2.0)])
+@pytest.mark.parametrize(
+    ("value", "old", "target", "expected"),
+    [(1.0, 0.0, 1.0, 0.32), (0.1, 0.0, 1.0, 0.405), (-1.0, 0.0, 1.0, 2.0)],
+)
 def test_value_loss_takes_the_worse_of_free_and_clipped(value, old, target, expected):
     # Clipped to within 0.2 of 0: ½·max((v − 1)², (±0.2 − 1)²).
     result = clipped_value_loss(*(jnp.array([[x]]) for x in (value, old, target)), 0.2)
@@ -213,14 +251,22 @@ def test_a_plain_value_loss_is_half_the_mean_square_however_far_values_move():
     batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(8))
     # As if values had been far from what they are now when the data was collected, so that clipping holds them back.
     batch = dataclasses.replace(batch, rows=dataclasses.replace(batch.rows, value=batch.rows.value + 5.0))
-    value = np.asarray(unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).value, float)
-    expected = (0.5 * np.square(value - np.asarray(batch.rows.value_target, float)) * np.asarray(batch.rows.weight, float)).sum()
+    value = np.asarray(
+        unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).value, float
+    )
+    expected = (
+        0.5
+        * np.square(value - np.asarray(batch.rows.value_target, float))
+        * np.asarray(batch.rows.weight, float)
+    ).sum()
     (_, plain), free = loss_and_gradient(policy, batch, PPOConfig(value_loss="plain"))
     (_, clipped), held = loss_and_gradient(policy, batch, PPOConfig())
     np.testing.assert_allclose(plain["losses/value"], expected, rtol=1e-5)
     assert float(clipped["losses/value"]) > 1.5 * expected
     # d/db ½ (V − R)² = V − R, for the bias b of a linear critic.
-    slope = (0.5 * (value - np.asarray(batch.rows.value_target, float)) * np.asarray(batch.rows.weight, float)).sum()
+    slope = (
+        0.5 * (value - np.asarray(batch.rows.value_target, float)) * np.asarray(batch.rows.weight, float)
+    ).sum()
     np.testing.assert_allclose(free.critic.bias, slope, rtol=1e-4, atol=1e-6)
     assert abs(float(held.critic.bias) - slope) > 1e-3
 
@@ -231,8 +277,12 @@ def test_cut_streams_hold_the_same_rows_and_start_from_the_stored_hidden_state()
     assert pieces.rows.observation.shape == (5, 32, 1)
     for piece, start in enumerate((0, 5, 10, 15)):
         columns = slice(8 * piece, 8 * piece + 8)
-        np.testing.assert_array_equal(pieces.rows.observation[:, columns], whole.rows.observation[start : start + 5])
-        np.testing.assert_array_equal(pieces.rows.advantage[:, columns], whole.rows.advantage[start : start + 5])
+        np.testing.assert_array_equal(
+            pieces.rows.observation[:, columns], whole.rows.observation[start : start + 5]
+        )
+        np.testing.assert_array_equal(
+            pieces.rows.advantage[:, columns], whole.rows.advantage[start : start + 5]
+        )
         np.testing.assert_array_equal(pieces.core_state[columns], trajectory.core_state[start])
 
 
@@ -263,7 +313,9 @@ def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
 
 
 def test_constant_learning_rate_is_an_option():
-    optimiser = make_optimiser(PPOConfig(learning_rate_decay="none", learning_rate=0.1, epochs=1, minibatches=1), iterations=2)
+    optimiser = make_optimiser(
+        PPOConfig(learning_rate_decay="none", learning_rate=0.1, epochs=1, minibatches=1), iterations=2
+    )
     state = optimiser.init(jnp.zeros(1))
     step = jax.jit(optimiser.update)
     for _ in range(5):
@@ -273,9 +325,18 @@ def test_constant_learning_rate_is_an_option():
 
 def test_a_step_size_is_steered_by_how_far_the_policy_moved():
     """Target 0.02: below 0.01 faster by half, above 0.04 slower by a third, between them as it is; never ten times faster or slower than at first."""
-    paces = [float(steered(jnp.float32(1.0), jnp.float32(divergence), 0.02)) for divergence in (0.0099, 0.0101, 0.0399, 0.0401)]
+    paces = [
+        float(steered(jnp.float32(1.0), jnp.float32(divergence), 0.02))
+        for divergence in (0.0099, 0.0101, 0.0399, 0.0401)
+    ]
     np.testing.assert_allclose(paces, [1.5, 1.0, 1.0, 1.0 / 1.5], rtol=1e-6)
-    np.testing.assert_allclose([steered(jnp.float32(9.0), jnp.float32(0.0), 0.02), steered(jnp.float32(0.11), jnp.float32(1.0), 0.02)], [10.0, 0.1])
+    np.testing.assert_allclose(
+        [
+            steered(jnp.float32(9.0), jnp.float32(0.0), 0.02),
+            steered(jnp.float32(0.11), jnp.float32(1.0), 0.02),
+        ],
+        [10.0, 0.1],
+    )
 
 
 def test_a_pace_is_a_factor_of_the_step_size():
@@ -291,7 +352,11 @@ def test_a_pace_is_a_factor_of_the_step_size():
         return jax.tree.map(jnp.subtract, after, policy)
 
     # Weights of about 1 are known to 1e-7, and a step is 2.5e-4.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=3e-7), moved(5e-4, None), moved(2.5e-4, jnp.float32(2.0)))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=3e-7),
+        moved(5e-4, None),
+        moved(2.5e-4, jnp.float32(2.0)),
+    )
 
 
 @pytest.mark.parametrize(("target", "factor"), [(1e3, 1.5), (1e-9, 1 / 1.5)])
@@ -300,9 +365,13 @@ def test_the_pace_follows_from_the_divergence_of_an_iteration(target, factor):
     policy, stats, trajectory, final_value = experience()
     config = PPOConfig(minibatches=2, epochs=2, learning_rate_decay="adaptive", target_kl=target)
     state = dataclasses.replace(initial(config, policy), observation_stats=stats, pace=jnp.float32(2.0))
-    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(state, cut_at(trajectory), final_value)
+    after, metrics = jax.jit(functools.partial(update, config, ROLLOUT, 3))(
+        state, cut_at(trajectory), final_value
+    )
     assert 1e-8 < float(metrics["losses/approx_kl"]) < 1.0
-    np.testing.assert_allclose([after.pace, metrics["training/learning_rate"]], [2.0 * factor, 5e-4], rtol=1e-6)
+    np.testing.assert_allclose(
+        [after.pace, metrics["training/learning_rate"]], [2.0 * factor, 5e-4], rtol=1e-6
+    )
 
 
 def test_update_merges_both_statistics_and_counts_iterations():
@@ -311,11 +380,17 @@ def test_update_merges_both_statistics_and_counts_iterations():
     after, metrics = update_once(state, cut_at(trajectory), final_value)
     assert int(after.iteration) == 1
     data = np.asarray(trajectory.observation).reshape(-1)
-    np.testing.assert_allclose([after.observation_stats.mean[0], after.observation_stats.variance[0]], [data.mean(), data.var()], rtol=1e-5)
+    np.testing.assert_allclose(
+        [after.observation_stats.mean[0], after.observation_stats.variance[0]],
+        [data.mean(), data.var()],
+        rtol=1e-5,
+    )
     returns = np.asarray(trajectory.discounted_return)[np.asarray(trajectory.valid)]
     np.testing.assert_allclose(after.return_stats.variance, returns.var(), rtol=1e-5)
     ended = np.asarray(trajectory.ends)
-    np.testing.assert_allclose(metrics["training/episode_reward"], np.asarray(trajectory.episode_return)[ended].mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        metrics["training/episode_reward"], np.asarray(trajectory.episode_return)[ended].mean(), rtol=1e-5
+    )
     assert not np.array_equal(jax.random.key_data(after.key), jax.random.key_data(state.key))
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), *jax.device_get((after.policy, policy)))
     assert all(jax.tree.leaves(changed))
@@ -335,7 +410,10 @@ def test_every_key_of_every_iteration_is_used_once():
 def test_critics_shares_are_drawn_by_another_key_than_the_shuffles(epochs):
     """In JAX the i-th key of a split is the key with i folded in."""
     key = jax.random.key(7)
-    data = [jax.random.key_data(k).tolist() for k in (*jax.random.split(key, epochs), bootstrap_key(PPOConfig(epochs=epochs), key))]
+    data = [
+        jax.random.key_data(k).tolist()
+        for k in (*jax.random.split(key, epochs), bootstrap_key(PPOConfig(epochs=epochs), key))
+    ]
     assert len({tuple(each) for each in data}) == epochs + 1
 
 
@@ -344,7 +422,14 @@ def test_reported_gradient_norm_is_that_before_clipping():
     config = ONE_STEP
     state = dataclasses.replace(initial(config, policy), observation_stats=stats)
     _, metrics = update_once(state, cut_at(trajectory), final_value)
-    batch = assemble(config, 10.0, stats, merged(empty_stats(), trajectory.discounted_return, trajectory.valid), cut_at(trajectory), final_value)
+    batch = assemble(
+        config,
+        10.0,
+        stats,
+        merged(empty_stats(), trajectory.discounted_return, trajectory.valid),
+        cut_at(trajectory),
+        final_value,
+    )
     _, gradient = loss_and_gradient(policy, minibatch_of(batch, jnp.arange(8)), config)
     np.testing.assert_allclose(metrics["losses/grad_norm"], jax.jit(optax.tree.norm)(gradient), rtol=1e-4)
     assert float(metrics["losses/grad_norm"]) > 10 * config.max_gradient_norm
@@ -353,8 +438,16 @@ def test_reported_gradient_norm_is_that_before_clipping():
 @pytest.mark.parametrize(
     ("rollout", "ppo", "message"),
     [
-        (RolloutConfig(30, 1000), PPOConfig(), "30 streams .* 4 minibatches.* 1, 2, 3, 5, 6, 10, 15, 30; .* 28 or 32 environments"),
-        (RolloutConfig(32, 1000), PPOConfig(bptt_length=300), "bptt_length 300 does not divide rollout_length 1000.* 250, 500, 1000"),
+        (
+            RolloutConfig(30, 1000),
+            PPOConfig(),
+            "30 streams .* 4 minibatches.* 1, 2, 3, 5, 6, 10, 15, 30; .* 28 or 32 environments",
+        ),
+        (
+            RolloutConfig(32, 1000),
+            PPOConfig(bptt_length=300),
+            "bptt_length 300 does not divide rollout_length 1000.* 250, 500, 1000",
+        ),
     ],
 )
 def test_sizes_that_do_not_divide_are_refused_with_those_that_do(rollout, ppo, message):
@@ -391,9 +484,13 @@ def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_bef
     trajectory = jax.device_get(trajectory)
     last = (trajectory.ends & (trajectory.discount == 0.0) & trajectory.valid)[:, :4]
     assert 0 < last.sum() < last.size
-    hiddens = np.asarray(unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory.hiddens)
+    hiddens = np.asarray(
+        unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory.hiddens
+    )
     by_hand = np.mean([np.mean(h**2) for h in hiddens[last]])
-    (without, _), (with_condition, metrics) = (loss_and_gradient(policy, batch, c)[0] for c in (plain, config))
+    (without, _), (with_condition, metrics) = (
+        loss_and_gradient(policy, batch, c)[0] for c in (plain, config)
+    )
     np.testing.assert_allclose(metrics["losses/terminal"], by_hand, rtol=1e-5)
     np.testing.assert_allclose(with_condition - without, 0.7 * by_hand, rtol=1e-4)
 
@@ -402,7 +499,10 @@ def test_without_a_coefficient_the_terminal_condition_is_in_no_number():
     policy, _, _, _ = experience()
     config = PPOConfig()
     batch = minibatch_of(batch_of(config), jnp.arange(4))
-    spoilt = Batch(dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)), batch.core_state)
+    spoilt = Batch(
+        dataclasses.replace(batch.rows, terminal=jnp.full_like(batch.rows.terminal, jnp.nan)),
+        batch.core_state,
+    )
     ours, other = (loss_and_gradient(policy, b, config) for b in (batch, spoilt))
     assert "losses/terminal" not in ours[0][1]
     jax.tree.map(np.testing.assert_array_equal, ours, other)
@@ -413,5 +513,7 @@ def test_a_time_limit_is_no_terminal_condition():
     endless = dataclasses.replace(cut_at(trajectory), discount=jnp.ones_like(trajectory.discount))
     batch = assemble(PPOConfig(), 10.0, stats, empty_stats(), endless, final_value)
     assert not np.any(batch.rows.terminal)
-    (_, metrics), _ = loss_and_gradient(policy, minibatch_of(batch, jnp.arange(4)), PPOConfig(terminal_coef=0.7))
+    (_, metrics), _ = loss_and_gradient(
+        policy, minibatch_of(batch, jnp.arange(4)), PPOConfig(terminal_coef=0.7)
+    )
     assert float(metrics["losses/terminal"]) == 0.0

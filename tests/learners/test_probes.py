@@ -9,7 +9,15 @@ import pytest
 from optimised import optimised_jit
 
 from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
-from costate.envs.worlds.probes import ConstantReward, DelayedReward, EndlessReward, FuelledAction, ObservedReward, RememberedCue, TargetAction
+from costate.envs.worlds.probes import (
+    ConstantReward,
+    DelayedReward,
+    EndlessReward,
+    FuelledAction,
+    ObservedReward,
+    RememberedCue,
+    TargetAction,
+)
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.update import TrainState, initial_state, update
 from costate.learners.rollout import RolloutConfig, begin, collect, iteration_keys
@@ -32,7 +40,15 @@ def learn(world: AbstractWorld, readout: str = "quadratic", **settings) -> Train
 
     @jax.jit
     def collect_program(state: TrainState, rollout_state):
-        return collect(env, ROLLOUT, DISCOUNT, state.policy, state.observation_stats, rollout_state, iteration_keys(state.key).rollout)
+        return collect(
+            env,
+            ROLLOUT,
+            DISCOUNT,
+            state.policy,
+            state.observation_stats,
+            rollout_state,
+            iteration_keys(state.key).rollout,
+        )
 
     update_program = compiled_update(config)
     for _ in range(ITERATIONS):
@@ -43,7 +59,12 @@ def learn(world: AbstractWorld, readout: str = "quadratic", **settings) -> Train
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def start(config: PPOConfig, readout: str, observation_size: int, action_size: int) -> TrainState:
-    policy = build_policy(PolicyConfig(hidden_size=16, readout=READOUTS[readout]()), jax.random.key(0), observation_size, action_size)
+    policy = build_policy(
+        PolicyConfig(hidden_size=16, readout=READOUTS[readout]()),
+        jax.random.key(0),
+        observation_size,
+        action_size,
+    )
     return initial_state(config, policy, jax.random.key(1), observation_size)
 
 
@@ -93,7 +114,9 @@ def test_the_best_control_is_found():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("readout", "expected"), [("bang-off-bang", [1.0, 0.0, -1.0]), ("bang-bang", [1.0, -1.0])])
+@pytest.mark.parametrize(
+    ("readout", "expected"), [("bang-off-bang", [1.0, 0.0, -1.0]), ("bang-bang", [1.0, -1.0])]
+)
 def test_the_best_switching_control_is_found(readout, expected):
     """Effort is worth its fuel only where the observation says so; without an off position, at least its direction is known."""
     state = learn(FuelledAction(), readout)
@@ -105,4 +128,6 @@ def test_the_best_switching_control_is_found(readout, expected):
 def test_a_cue_is_remembered(costate_coef):
     state = learn(RememberedCue(), costate_coef=costate_coef)
     # The control that counts comes three blank observations after the cue.
-    np.testing.assert_allclose([respond(state, [y, 0, 0, 0])[1][-1] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.2)
+    np.testing.assert_allclose(
+        [respond(state, [y, 0, 0, 0])[1][-1] for y in (1.0, -1.0)], [0.5, -0.5], atol=0.2
+    )

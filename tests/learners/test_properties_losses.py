@@ -85,7 +85,9 @@ advantages_of = jax.jit(trajectory_advantages, static_argnums=0)
     st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)]),
 )
 @settings(max_examples=60)
-def test_advantages_of_rows_that_count_are_sums_to_the_end_of_their_episode(length, outcomes, reward, value, magnitude, factors):
+def test_advantages_of_rows_that_count_are_sums_to_the_end_of_their_episode(
+    length, outcomes, reward, value, magnitude, factors
+):
     """Â_t = Σ_k (γλ)^k δ_{t+k} as far as the episode of row t goes; the value after a time limit is that of the ignored row."""
     reward, value = np.float32(magnitude[0] * reward[:length]), np.float32(magnitude[1] * value[: length + 1])
     valid, ends, terminated = rows_of_episodes(outcomes[:length])
@@ -200,8 +202,12 @@ def test_advantages_that_count_are_centred_and_scaled(unit, mask, offset, size):
     # A mean is known up to a rounding of the largest advantage; where the spread is less than that, nothing is known but that it stays of its size.
     expected = (counted - counted.mean()) / (spread + 1e-8)
     if spread > 10.0 * error:
-        assert (np.abs(found[mask] - expected) <= (error / spread + 32 * ROUNDING) * (1.0 + np.abs(expected))).all()
-    assert (np.abs(found[mask]) <= 1.001 * np.sqrt(mask.sum())).all(), "no number lies further from the mean of n than √n deviations"
+        assert (
+            np.abs(found[mask] - expected) <= (error / spread + 32 * ROUNDING) * (1.0 + np.abs(expected))
+        ).all()
+    assert (np.abs(found[mask]) <= 1.001 * np.sqrt(mask.sum())).all(), (
+        "no number lies further from the mean of n than √n deviations"
+    )
 
 
 @given(st.floats(-6.0, 6.0), st.sampled_from([-1.0, 1.0]), masks)
@@ -225,7 +231,9 @@ loss_and_gradient = jax.jit(jax.value_and_grad(total_loss, has_aux=True), static
 @given(masks, units, st.sampled_from([0.0, 1e-20, 1e-4, 1.0, 30.0]), st.sampled_from([0.0, 1.0, 1e6]))
 @example(np.zeros((T, S), bool), np.ones((T, S), np.float32), 1.0, 1.0)
 @example(np.ones((T, S), bool), np.ones((T, S), np.float32), 0.0, 0.0)
-def test_the_whole_loss_and_its_gradient_are_finite_and_nothing_is_learnt_from_nothing(mask, advantage, weights, size):
+def test_the_whole_loss_and_its_gradient_are_finite_and_nothing_is_learnt_from_nothing(
+    mask, advantage, weights, size
+):
     """Weights of zero give hidden states and targets of length zero; large ones saturate everything."""
     scaled = jax.tree.map(lambda leaf: weights * leaf, policy())
     # Not of the readout: how improbable the controls of the batch are is another matter.
@@ -260,7 +268,9 @@ magnitudes = st.sampled_from([0.0, 1e-20, 1e-8, 1e-4, 1.0, 1e4, 1e8])
 @given(vectors, vectors, magnitudes, magnitudes)
 @example(np.zeros((6, H), np.float32), np.zeros((6, H), np.float32), 0.0, 0.0)
 @example(np.ones((6, H), np.float32), -np.ones((6, H), np.float32), 1e8, 1e8)
-def test_the_costate_loss_and_its_gradient_are_those_of_float64_for_vectors_of_any_length(hidden, target, long, other):
+def test_the_costate_loss_and_its_gradient_are_those_of_float64_for_vectors_of_any_length(
+    hidden, target, long, other
+):
     hidden, target = np.float32(long * hidden), np.float32(other * target)
     distance, by_hidden, by_target = map(wide, distance_and_slopes(jnp.asarray(hidden), jnp.asarray(target)))
     h, t = wide(hidden), wide(target)
@@ -277,7 +287,9 @@ def test_the_costate_loss_and_its_gradient_are_those_of_float64_for_vectors_of_a
 
 @given(vectors, vectors, st.sampled_from([1e12, 1e15]))
 def test_vectors_of_absurd_length_leave_the_costate_loss_finite(hidden, target, size):
-    found = distance_and_slopes(jnp.asarray(np.float32(size * hidden)), jnp.asarray(np.float32(size * target)))
+    found = distance_and_slopes(
+        jnp.asarray(np.float32(size * hidden)), jnp.asarray(np.float32(size * target))
+    )
     assert all(np.isfinite(array).all() for array in found)
 
 
@@ -300,8 +312,16 @@ components = functools.partial(arrays, np.float32, (5, 1))
 any_size = st.sampled_from([0.0, 1e-6, 0.3, 5.0, 40.0, 1e3, 1e6])
 
 
-@given(components(elements=st.floats(-1.0, 1.0, width=32)), components(elements=st.floats(-1.0, 1.0, width=32)), components(), any_size, any_size)
-def test_log_probabilities_of_squashed_controls_are_those_of_float64_however_far_out(mean, raw, noise, far, wide_raw):
+@given(
+    components(elements=st.floats(-1.0, 1.0, width=32)),
+    components(elements=st.floats(-1.0, 1.0, width=32)),
+    components(),
+    any_size,
+    any_size,
+)
+def test_log_probabilities_of_squashed_controls_are_those_of_float64_however_far_out(
+    mean, raw, noise, far, wide_raw
+):
     noise = np.clip(np.nan_to_num(noise), -8.0, 8.0)
     mean, raw = np.float32(far * mean), np.float32(wide_raw * raw)
     found = map(wide, log_prob_and_slopes(*map(jnp.asarray, (mean, raw, noise))))
@@ -322,25 +342,38 @@ def test_log_probabilities_of_squashed_controls_are_those_of_float64_however_far
     assert (np.abs(by_log_std - (2.0 * np.tanh(x) * moved - 1.0)) <= 4 * error * (1.0 + np.abs(moved))).all()
 
 
-SAC = SACConfig(head_width=5, critic="sighted", replay=ReplayConfig(capacity=100, window=T, burn_in=0, batch=S), costate_coef=0.3)
+SAC = SACConfig(
+    head_width=5,
+    critic="sighted",
+    replay=ReplayConfig(capacity=100, window=T, burn_in=0, batch=S),
+    costate_coef=0.3,
+)
 
 
 @jax.jit
 def sac_loss_and_gradient(networks, windows, noise):
     weight = loss_weights(windows.usable, SAC.replay.burn_in)
-    loss = functools.partial(sac_loss, config=SAC, observation_clip=10.0, target=networks.critic, stats=empty_stats((2,)))
-    return jax.value_and_grad(lambda networks: loss(networks, windows=windows, weight=weight, noise=noise), has_aux=True)(networks)
+    loss = functools.partial(
+        sac_loss, config=SAC, observation_clip=10.0, target=networks.critic, stats=empty_stats((2,))
+    )
+    return jax.value_and_grad(
+        lambda networks: loss(networks, windows=windows, weight=weight, noise=noise), has_aux=True
+    )(networks)
 
 
 @functools.cache
 def sac_networks():
-    return randomised(initial_sac_state, SAC, PolicyConfig(hidden_size=H), jax.random.key(0), empty_stats((2,)), 1).networks
+    return randomised(
+        initial_sac_state, SAC, PolicyConfig(hidden_size=H), jax.random.key(0), empty_stats((2,)), 1
+    ).networks
 
 
 @settings(max_examples=15)
 @given(masks, masks, units, sizes, st.sampled_from([0.0, 1e-4, 1.0, 10.0]))
 @example(np.zeros((T, S), bool), np.zeros((T, S), bool), np.ones((T, S), np.float32), 1.0, 1.0)
-def test_windows_give_finite_gradients_and_none_where_nothing_can_be_learnt(usable, is_first, unit, size, weights):
+def test_windows_give_finite_gradients_and_none_where_nothing_can_be_learnt(
+    usable, is_first, unit, size, weights
+):
     networks = sac_networks()
     scaled = jax.tree.map(lambda leaf: weights * leaf, networks)
     observation = jnp.asarray(size * np.stack([unit, unit[::-1]], -1), jnp.float32)

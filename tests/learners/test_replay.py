@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 
 from costate._base.errors import ConfigError
-from costate.learners.replay import ReplayConfig, ReplayRows, append, empty_replay, replay_bytes, sample, windows_at
+from costate.learners.replay import (
+    ReplayConfig,
+    ReplayRows,
+    append,
+    empty_replay,
+    replay_bytes,
+    sample,
+    windows_at,
+)
 
 OBSERVATIONS, ACTIONS, MEMORY = 3, 2, 4
 
 
-def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.ndarray) -> tuple[ReplayRows, np.ndarray]:
+def random_rows(
+    rng: np.random.Generator, steps: int, streams: int, started: np.ndarray
+) -> tuple[ReplayRows, np.ndarray]:
     """Rows as environments would give them: a last row is followed by a first one; now and then an episode is abandoned without a last row."""
     first, last = np.zeros((2, steps, streams), bool)
     fresh = started.copy()
@@ -38,7 +48,11 @@ def random_rows(rng: np.random.Generator, steps: int, streams: int, started: np.
 def filled(seed: int, capacity: int = 13, streams: int = 3, pieces: tuple[int, ...] = (4, 7, 5, 9)):
     """A ring that has wrapped, and the whole history as one long array for each field."""
     rng = np.random.default_rng(seed)
-    replay, history, fresh = empty_replay(capacity, streams, OBSERVATIONS, ACTIONS, memory_size=MEMORY), [], np.ones(streams, bool)
+    replay, history, fresh = (
+        empty_replay(capacity, streams, OBSERVATIONS, ACTIONS, memory_size=MEMORY),
+        [],
+        np.ones(streams, bool),
+    )
     for steps in pieces:
         rows, fresh = random_rows(rng, steps, streams, fresh)
         replay = append(replay, rows)
@@ -112,19 +126,27 @@ def test_a_ring_that_is_not_full_gives_only_what_was_written():
     rows, _ = random_rows(np.random.default_rng(0), 6, 3, np.ones(3, bool))
     replay = append(empty_replay(50, 3, OBSERVATIONS, ACTIONS, memory_size=MEMORY), rows)
     windows = sample(replay, jax.random.key(0), 4, 200)
-    assert set(np.asarray(windows.rows.reward).ravel().tolist()) <= set(np.asarray(rows.reward).ravel().tolist())
+    assert set(np.asarray(windows.rows.reward).ravel().tolist()) <= set(
+        np.asarray(rows.reward).ravel().tolist()
+    )
 
 
 @pytest.mark.parametrize(("storage", "itemsize"), [("float32", 4), ("float16", 2)])
 def test_memory_is_known_beforehand_and_half_precision_halves_it(storage, itemsize):
     replay = empty_replay(100, 4, OBSERVATIONS, ACTIONS, storage, MEMORY)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(replay.rows))
-    assert size == replay_bytes(jax.eval_shape(lambda: replay)) == 400 * (itemsize * (OBSERVATIONS + ACTIONS + MEMORY + 2) + 3)
+    assert (
+        size
+        == replay_bytes(jax.eval_shape(lambda: replay))
+        == 400 * (itemsize * (OBSERVATIONS + ACTIONS + MEMORY + 2) + 3)
+    )
     rows, _ = random_rows(np.random.default_rng(0), 8, 4, np.ones(4, bool))
     windows = windows_at(append(replay, rows), jnp.array([0]), jnp.array([2]), 8)
     assert windows.rows.observation.dtype == jnp.float32
     # Half precision keeps eleven bits.
-    np.testing.assert_allclose(windows.rows.observation[:, 0], rows.observation[:, 2], rtol=2.0**-11 if storage == "float16" else 0.0)
+    np.testing.assert_allclose(
+        windows.rows.observation[:, 0], rows.observation[:, 2], rtol=2.0**-11 if storage == "float16" else 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,15 +163,23 @@ def test_windows_that_cannot_work_are_refused(settings, message):
 
 
 def test_a_replay_smaller_than_a_window_is_refused():
-    with pytest.raises(ConfigError, match=r"keeps 47 rows of each of 16 environments, but a window needs 48. Use a capacity of at least 768"):
+    with pytest.raises(
+        ConfigError,
+        match=r"keeps 47 rows of each of 16 environments, but a window needs 48. Use a capacity of at least 768",
+    ):
         ReplayConfig(capacity=767, window=48).rows(16)
     assert ReplayConfig(capacity=768, window=48).rows(16) == 48
     with pytest.raises(ConfigError, match="14 rows are to be kept in a ring of 13"):
-        append(empty_replay(13, 3, OBSERVATIONS, ACTIONS), random_rows(np.random.default_rng(0), 14, 3, np.ones(3, bool))[0])
+        append(
+            empty_replay(13, 3, OBSERVATIONS, ACTIONS),
+            random_rows(np.random.default_rng(0), 14, 3, np.ones(3, bool))[0],
+        )
 
 
 def test_an_outlier_stays_finite_in_half_precision():
     rows, _ = random_rows(np.random.default_rng(0), 2, 1, np.ones(1, bool))
-    rows = dataclasses.replace(rows, observation=rows.observation.at[0, 0, 0].set(1e6).at[0, 0, 1].set(-1e6), memory=None)
+    rows = dataclasses.replace(
+        rows, observation=rows.observation.at[0, 0, 0].set(1e6).at[0, 0, 1].set(-1e6), memory=None
+    )
     kept = append(empty_replay(4, 1, OBSERVATIONS, ACTIONS, "float16"), rows).rows.observation[0, 0]
     assert kept[:2].tolist() == [65504.0, -65504.0]

@@ -59,7 +59,9 @@ def test_returns_and_lengths_are_counted_per_episode():
     ends = np.asarray(trajectory.ends)
     np.testing.assert_array_equal(np.asarray(trajectory.episode_return)[ends], np.full(ends.sum(), 5.0))
     np.testing.assert_array_equal(np.asarray(trajectory.episode_length)[ends], np.full(ends.sum(), 5))
-    np.testing.assert_allclose(trajectory.discounted_return[:5, 0], [1.0, 1.9, 2.71, 3.439, 4.0951], rtol=1e-6)
+    np.testing.assert_allclose(
+        trajectory.discounted_return[:5, 0], [1.0, 1.9, 2.71, 3.439, 4.0951], rtol=1e-6
+    )
     np.testing.assert_allclose(trajectory.discounted_return[6, 0], 1.0)
 
 
@@ -77,15 +79,23 @@ def test_actions_are_stored_unclipped_and_applied_clipped():
     valid = np.asarray(trajectory.valid)
     assert np.abs(action).max() > 1.5
     cue = np.asarray(trajectory.observation)[..., 0]
-    np.testing.assert_allclose(reward[valid], -np.square(np.clip(action, -1, 1) - 0.5 * cue)[valid], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        reward[valid], -np.square(np.clip(action, -1, 1) - 0.5 * cue)[valid], rtol=1e-5, atol=1e-6
+    )
     # log N(u; μ ≈ 0, 1) of the unclipped action; the mean of a fresh policy is below 0.01.
-    np.testing.assert_allclose(trajectory.log_prob, -0.5 * np.square(action) - 0.5 * np.log(2 * np.pi), atol=0.05)
+    np.testing.assert_allclose(
+        trajectory.log_prob, -0.5 * np.square(action) - 0.5 * np.log(2 * np.pi), atol=0.05
+    )
 
 
 def test_final_value_is_that_of_the_observation_after_the_last_row():
     policy, state, _, final_value = rollout(RememberedCue(), 6)
     observation = normalise(empty_stats((1,)), state.timestep.observation, 10.0)
-    np.testing.assert_allclose(final_value, jax.jit(act)(policy, observation, state.core_state, state.timestep.is_first).value, rtol=1e-6)
+    np.testing.assert_allclose(
+        final_value,
+        jax.jit(act)(policy, observation, state.core_state, state.timestep.is_first).value,
+        rtol=1e-6,
+    )
 
 
 @pytest.mark.parametrize(("dropout", "dark"), [(0.0, 0.0), (1.0, 1.0)])
@@ -97,7 +107,9 @@ def test_blackout_of_nothing_and_of_everything(dropout, dark):
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_faults_that_set_in_strike_that_share_of_the_observations(share):
     """Blackouts of everything, of which a share takes place: the rest is read as working sensors show it, and the noise on the action is the same."""
-    _, state, trajectory, _ = rollout(TargetAction(), 400, dropout=1.0, faults=jnp.float32(share), fault_warmup=0.5)
+    _, state, trajectory, _ = rollout(
+        TargetAction(), 400, dropout=1.0, faults=jnp.float32(share), fault_warmup=0.5
+    )
     _, _, usual, _ = rollout(TargetAction(), 400, dropout=1.0)
     # The first observation comes from the reset, before there is a share.
     dark = np.asarray(trajectory.observation)[1:, :, 0] == 0.0
@@ -120,19 +132,31 @@ def test_the_share_of_faults_grows_linearly_to_one():
 @pytest.mark.parametrize("name", ["nc-gru", "nc-sac-gru"])
 def test_a_run_whose_faults_set_in_begins_with_sight(name):
     """All observations are to go dark, over a run of four iterations: none in the first, half of them in the third, all without a warm-up."""
-    base = dataclasses.replace(preset(name, "LQR"), policy=PolicyConfig(hidden_size=4), sensors=SensorConfig(1.0))
+    base = dataclasses.replace(
+        preset(name, "LQR"), policy=PolicyConfig(hidden_size=4), sensors=SensorConfig(1.0)
+    )
     if base.algorithm == "sac":
         base = dataclasses.replace(base, sac=dataclasses.replace(base.sac, warmup_steps=0))
     rollout = dataclasses.replace(base.rollout, environments=4, rollout_length=200)
     shares = []
     for warmup, iteration in ((1.0, 0), (1.0, 2), (0.0, 0)):
-        config = dataclasses.replace(base, rollout=dataclasses.replace(rollout, fault_warmup=warmup), steps=4 * 800)
-        algorithm, env, states = algorithm_for(config), make_env(config.task, 4, (0,), config.sensors), fresh_states(config, (0,))
+        config = dataclasses.replace(
+            base, rollout=dataclasses.replace(rollout, fault_warmup=warmup), steps=4 * 800
+        )
+        algorithm, env, states = (
+            algorithm_for(config),
+            make_env(config.task, 4, (0,), config.sensors),
+            fresh_states(config, (0,)),
+        )
         states = eqx.tree_at(lambda states: states.iteration, states, jnp.full(1, iteration, jnp.int32))
         drawn = draw_exploration(config, env, states.key)
-        _, experience = jax.jit(functools.partial(roll_seeds, algorithm, env))(algorithm.acting(states), start_episodes(config, env, states), drawn)
+        _, experience = jax.jit(functools.partial(roll_seeds, algorithm, env))(
+            algorithm.acting(states), start_episodes(config, env, states), drawn
+        )
         # Without those that environments start with.
-        shares.append(float((np.asarray(algorithm.collected(experience).observation)[0, 1:] == 0.0).all(-1).mean()))
+        shares.append(
+            float((np.asarray(algorithm.collected(experience).observation)[0, 1:] == 0.0).all(-1).mean())
+        )
     assert shares[0] == 0.0
     assert abs(shares[1] - 0.5) < 4 * (0.25 / 796) ** 0.5
     assert shares[2] == 1.0
@@ -167,18 +191,24 @@ def test_rollout_sizes_below_one_are_refused():
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 def test_coloured_noise_is_standard_normal_and_its_spectrum_falls_as_said(steps, exponent):
     """What the filter does to every unit impulse is the matrix L of noise = L ε, from which variances and spectrum follow without sampling."""
-    matrix = np.asarray(coloured(jnp.eye(steps, dtype=jnp.float32)[:, :, None], exponent))[:, :, 0].astype(np.float64)
+    matrix = np.asarray(coloured(jnp.eye(steps, dtype=jnp.float32)[:, :, None], exponent))[:, :, 0].astype(
+        np.float64
+    )
     np.testing.assert_allclose((matrix**2).sum(1), np.ones(steps), rtol=1e-5)
     # The power at frequency k/T by its definition, |Σ_t L_tj exp(−2πi k t/T)|² for the impulse j = 0.
     times = np.arange(steps)
-    power = np.array([abs((matrix[:, 0] * np.exp(-2j * np.pi * k * times / steps)).sum()) ** 2 for k in range(1, 9)])
+    power = np.array(
+        [abs((matrix[:, 0] * np.exp(-2j * np.pi * k * times / steps)).sum()) ** 2 for k in range(1, 9)]
+    )
     np.testing.assert_allclose(power / power[0], np.arange(1.0, 9.0) ** -exponent, rtol=1e-4)
 
 
 def test_pink_noise_keeps_to_one_side_for_longer_than_white_noise():
     """White noise changes sign in half of the steps: two neighbours of correlation ρ differ in sign with probability arccos(ρ)/π."""
     white = jax.random.normal(jax.random.key(0), (91, 200, 2))
-    changes = [float((np.diff(np.sign(coloured(white, colour)), axis=0) != 0).mean()) for colour in (0.0, 1.0, 2.0)]
+    changes = [
+        float((np.diff(np.sign(coloured(white, colour)), axis=0) != 0).mean()) for colour in (0.0, 1.0, 2.0)
+    ]
     # Correlation of neighbours: the mean of cos(2πk/T) over all frequencies k, weighted by their power.
     frequencies = np.fft.fftfreq(91)
     for found, exponent in zip(changes, (0.0, 1.0, 2.0), strict=True):
@@ -190,7 +220,9 @@ def test_pink_noise_keeps_to_one_side_for_longer_than_white_noise():
 
 
 def test_a_colour_beyond_red_is_refused():
-    with pytest.raises(ConfigError, match=r"noise_colour is 3\.0, but it is an exponent between 0 \(white noise\) and 2"):
+    with pytest.raises(
+        ConfigError, match=r"noise_colour is 3\.0, but it is an exponent between 0 \(white noise\) and 2"
+    ):
         RolloutConfig(noise_colour=3.0)
 
 

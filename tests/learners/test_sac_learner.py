@@ -51,14 +51,26 @@ class Regulator(AbstractWorld):
 
 
 @functools.cache
-def trained(costate_coef: float, iterations: int, statistics: str = "running") -> tuple[list[SACTrainState], list[dict]]:
+def trained(
+    costate_coef: float, iterations: int, statistics: str = "running"
+) -> tuple[list[SACTrainState], list[dict]]:
     """The regulator's states before training and after every iteration, and what was logged."""
     config = dataclasses.replace(CONFIG, costate_coef=costate_coef, observation_statistics=statistics)
     env = AnalyticEnv(Regulator(), ROLLOUT.environments)
-    state = fresh_sac(config, PolicyConfig(16), ROLLOUT, jax.random.key(0), env.observation_size, env.action_size)
+    state = fresh_sac(
+        config, PolicyConfig(16), ROLLOUT, jax.random.key(0), env.observation_size, env.action_size
+    )
     env_state, timestep = env.reset(jax.random.key(1))
     batch, zeros = ROLLOUT.environments, jnp.zeros(ROLLOUT.environments)
-    rolling = SACRolloutState(env_state, timestep, jnp.zeros((batch, 16)), None, jnp.zeros((batch, env.action_size)), zeros, zeros.astype(jnp.int32))
+    rolling = SACRolloutState(
+        env_state,
+        timestep,
+        jnp.zeros((batch, 16)),
+        None,
+        jnp.zeros((batch, env.action_size)),
+        zeros,
+        zeros.astype(jnp.int32),
+    )
 
     # Optimising takes as long as dozens of iterations.
     @optimised_jit if iterations > 10 else jax.jit
@@ -66,7 +78,9 @@ def trained(costate_coef: float, iterations: int, statistics: str = "running") -
         warm = warming_up(config, ROLLOUT, state.iteration)
         exploration = explore(env, ROLLOUT, iteration_keys(state.key).rollout)
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
-        rolling, rows, episodes = roll_sac(env, ROLLOUT.observation_clip, actor, None, stats, warm, rolling, exploration)
+        rolling, rows, episodes = roll_sac(
+            env, ROLLOUT.observation_clip, actor, None, stats, warm, rolling, exploration
+        )
         state, metrics = learn(config, ROLLOUT, state, rows, episodes)
         return state, rolling, metrics
 
@@ -83,7 +97,9 @@ def test_a_linear_regulator_finds_its_best_control_and_its_value():
     states, history = trained(0.05, 300)
     learner = states[-1].learner
     x = jnp.linspace(-0.8, 0.8, 9)[:, None]
-    inputs = sac_inputs(learner.observation_stats, 10.0, x, jnp.ones(9, bool), jnp.zeros((9, 1)), jnp.ones(9, bool))
+    inputs = sac_inputs(
+        learner.observation_stats, 10.0, x, jnp.ones(9, bool), jnp.zeros((9, 1)), jnp.ones(9, bool)
+    )
     policy, _ = act_once(learner.networks.actor, inputs, jnp.zeros((9, 16)), jnp.ones(9, bool))
     # Best is u = −x; entropy keeps it a little soft, and 4544 updates are few.
     np.testing.assert_allclose(policy.mode()[:, 0], -x[:, 0], atol=0.15)
@@ -137,8 +153,14 @@ def test_statistics_are_those_of_all_steps_or_of_the_warm_up(statistics):
     ("config", "message"),
     [
         (dataclasses.replace(CONFIG, steps_per_update=7), "no whole number of updates"),
-        (dataclasses.replace(CONFIG, replay=ReplayConfig(capacity=160, window=10)), "fewer than the 32 that one iteration adds"),
-        (dataclasses.replace(CONFIG, explorers=8), "explorers is 8, but there are 8 environments.*Use at most 7"),
+        (
+            dataclasses.replace(CONFIG, replay=ReplayConfig(capacity=160, window=10)),
+            "fewer than the 32 that one iteration adds",
+        ),
+        (
+            dataclasses.replace(CONFIG, explorers=8),
+            "explorers is 8, but there are 8 environments.*Use at most 7",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_the_rollout_are_refused(config, message):

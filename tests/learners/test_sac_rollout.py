@@ -17,14 +17,32 @@ from costate.learners.sac.rollout import SACRolloutState, roll_sac, uniform_cont
 from costate.policies.controllers import scale_control
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import empty_stats
-from costate.policies.sac_networks import act_once, build_actor, build_critic, controls_before, read_window, sac_inputs
+from costate.policies.sac_networks import (
+    act_once,
+    build_actor,
+    build_critic,
+    controls_before,
+    read_window,
+    sac_inputs,
+)
 
 
 def rolled(
-    world, steps: int, warming_up: bool, batch: int = 3, critic=None, dropout: float | None = None, faults: float | None = None, explorers: int = 0
+    world,
+    steps: int,
+    warming_up: bool,
+    batch: int = 3,
+    critic=None,
+    dropout: float | None = None,
+    faults: float | None = None,
+    explorers: int = 0,
 ):
     """With a ``dropout`` the world is seen through failing sensors, but not by the critic; ``faults`` is their share of the observations."""
-    env = AnalyticEnv(world, batch) if dropout is None else SensorEnv(AnalyticEnv(world, batch), SensorConfig(dropout))
+    env = (
+        AnalyticEnv(world, batch)
+        if dropout is None
+        else SensorEnv(AnalyticEnv(world, batch), SensorConfig(dropout))
+    )
     actor = build_actor(PolicyConfig(4), jax.random.key(0), env.observation_size, env.action_size)
     env_state, timestep = env.reset(jax.random.key(1))
     zeros = jnp.zeros(batch)
@@ -37,11 +55,17 @@ def rolled(
         zeros,
         zeros.astype(jnp.int32),
     )
-    exploration = explore(env, RolloutConfig(batch, steps, fault_warmup=0.0 if faults is None else 0.5), jax.random.key(2))
+    exploration = explore(
+        env, RolloutConfig(batch, steps, fault_warmup=0.0 if faults is None else 0.5), jax.random.key(2)
+    )
     share = None if faults is None else jnp.float32(faults)
     stats = empty_stats((env.observation_size,))
     warming, sighted = jnp.asarray(warming_up), dropout is not None
-    program = jax.jit(lambda state, exploration: roll_sac(env, 10.0, actor, critic, stats, warming, state, exploration, sighted, share, explorers))
+    program = jax.jit(
+        lambda state, exploration: roll_sac(
+            env, 10.0, actor, critic, stats, warming, state, exploration, sighted, share, explorers
+        )
+    )
     return env, actor, stats, exploration, program(state, exploration)
 
 
@@ -53,10 +77,17 @@ def test_rows_are_those_of_a_loop_over_single_steps():
         np.testing.assert_array_equal(rows.observation[t], now.observation)
         np.testing.assert_array_equal(rows.is_first[t], now.is_first)
         np.testing.assert_array_equal(rows.is_last[t], now.is_last)
-        policy, hidden = act_once(actor, sac_inputs(stats, 10.0, now.observation, anything_seen(now), before, now.is_first), hidden, now.is_first)
+        policy, hidden = act_once(
+            actor,
+            sac_inputs(stats, 10.0, now.observation, anything_seen(now), before, now.is_first),
+            hidden,
+            now.is_first,
+        )
         before = policy.sample(exploration.noise[t])[0]
         np.testing.assert_allclose(rows.action[t], before, atol=1e-6)
-        env_state, now = env.advance(env_state, before, jax.tree.map(operator.itemgetter(t), exploration.drawn))
+        env_state, now = env.advance(
+            env_state, before, jax.tree.map(operator.itemgetter(t), exploration.drawn)
+        )
         np.testing.assert_allclose(rows.reward[t], now.reward, atol=1e-6)
         np.testing.assert_array_equal(rows.discount[t], now.discount)
 
@@ -65,7 +96,9 @@ def test_while_faults_set_in_the_actor_reads_some_observations_as_working_sensor
     *_, (_, rows, _) = rolled(TargetAction(), 300, warming_up=False, dropout=1.0, faults=0.3)
     dark = np.asarray(rows.observation)[1:, :, 0] == 0.0
     assert abs(dark.mean() - 0.3) <= 4 * (0.3 * 0.7 / dark.size) ** 0.5
-    np.testing.assert_array_equal(np.asarray(rows.observation)[1:][~dark], np.asarray(rows.complete)[1:][~dark])
+    np.testing.assert_array_equal(
+        np.asarray(rows.observation)[1:][~dark], np.asarray(rows.complete)[1:][~dark]
+    )
 
 
 def test_episodes_are_counted():
@@ -74,19 +107,26 @@ def test_episodes_are_counted():
     ends = np.flatnonzero(episodes.ends[:, 0])
     assert ends.tolist() == [world.episode_steps - 1, 2 * world.episode_steps]
     np.testing.assert_array_equal(episodes.episode_length[ends, 0], world.episode_steps)
-    np.testing.assert_allclose(episodes.episode_return[ends[0], 0], rows.reward[: world.episode_steps, 0].sum(), rtol=1e-6)
+    np.testing.assert_allclose(
+        episodes.episode_return[ends[0], 0], rows.reward[: world.episode_steps, 0].sum(), rtol=1e-6
+    )
 
 
 def test_controls_of_the_warm_up_are_uniform():
     noise = jax.random.normal(jax.random.key(0), (20_000, 1))
-    assert scipy.stats.kstest(np.asarray(uniform_control(noise))[:, 0], "uniform", args=(-1.0, 2.0)).pvalue > 0.01
+    assert (
+        scipy.stats.kstest(np.asarray(uniform_control(noise))[:, 0], "uniform", args=(-1.0, 2.0)).pvalue
+        > 0.01
+    )
     _, _, _, exploration, (_, rows, _) = rolled(DelayedReward(), 5, warming_up=True)
     np.testing.assert_allclose(rows.action, uniform_control(exploration.noise), atol=1e-6)
 
 
 def test_explorers_never_stop_doing_uniform_controls_and_nobody_counts_their_episodes():
     world = EndlessReward()
-    _, _, _, exploration, (_, rows, episodes) = rolled(world, world.episode_steps, warming_up=False, explorers=1)
+    _, _, _, exploration, (_, rows, episodes) = rolled(
+        world, world.episode_steps, warming_up=False, explorers=1
+    )
     _, _, _, _, (_, others, every) = rolled(world, world.episode_steps, warming_up=False)
     np.testing.assert_allclose(rows.action[:, :1], uniform_control(exploration.noise)[:, :1], atol=1e-6)
     np.testing.assert_array_equal(rows.action[:, 1:], others.action[:, 1:])
@@ -126,7 +166,10 @@ def test_what_both_networks_remembered_is_stored_with_every_row():
     before = controls_before(rows.action, jnp.zeros_like(rows.action[0]))
     inputs = sac_inputs(stats, 10.0, rows.observation, rows.seen, before, rows.is_first)
     assert rows.is_first[1:].any(), "an episode starts on the way"
-    for network, stored, final in ((actor, rows.memory[..., :4], state.core_state), (critic, rows.memory[..., 4:], state.critic_state)):
+    for network, stored, final in (
+        (actor, rows.memory[..., :4], state.core_state),
+        (critic, rows.memory[..., 4:], state.critic_state),
+    ):
         hiddens = read_window(network, inputs, rows.is_first, 0).hiddens
         np.testing.assert_allclose(stored[1:], hiddens[:-1], atol=1e-6)
         np.testing.assert_array_equal(stored[0], 0.0)

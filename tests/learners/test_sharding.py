@@ -46,13 +46,18 @@ def test_layouts(devices, available, seeds, streams, expected):
 
 
 def test_more_devices_than_exist_is_refused_with_the_numbers_that_work():
-    with pytest.raises(ConfigError, match=r"devices is 8, but JAX sees 4 \(cpu\)\. Numbers that work: 1, 2, 4\."):
+    with pytest.raises(
+        ConfigError, match=r"devices is 8, but JAX sees 4 \(cpu\)\. Numbers that work: 1, 2, 4\."
+    ):
         choose_layout(8, 4, 1, 8)
 
 
 @pytest.mark.parametrize("devices", [0, -1, 3])
 def test_a_minibatch_that_cannot_be_split_is_refused_with_the_numbers_that_work(devices):
-    with pytest.raises(ConfigError, match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: 1, 2, 4, 8\."):
+    with pytest.raises(
+        ConfigError,
+        match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: 1, 2, 4, 8\.",
+    ):
         choose_layout(devices, 8, 1, 8)
 
 
@@ -108,10 +113,16 @@ def assert_close(left, right):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), left, right)
 
 
-@pytest.mark.parametrize("name", ["nc-gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-ctrnn", "authors-code"))])
+@pytest.mark.parametrize(
+    "name", ["nc-gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nc-ctrnn", "authors-code"))]
+)
 def test_two_devices_learn_what_one_learns(name):
     variant = preset(name, "CartpoleSwingup")
-    config = dataclasses.replace(SMALL, policy=dataclasses.replace(variant.policy, hidden_size=12), ppo=dataclasses.replace(variant.ppo, epochs=2))
+    config = dataclasses.replace(
+        SMALL,
+        policy=dataclasses.replace(variant.policy, hidden_size=12),
+        ppo=dataclasses.replace(variant.ppo, epochs=2),
+    )
     config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, minibatches=2))
     alone, shared = updated(config, (0,), 1), updated(config, (0,), 2)
     assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
@@ -139,7 +150,14 @@ assert_close(alone[1], shared[1])
 print("equal")
 """
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
     assert result.stdout.strip() == "equal", result.stderr[-2000:]
 
 
@@ -147,7 +165,9 @@ OFF_POLICY = dataclasses.replace(
     preset("nc-sac-gru", "CartpoleSwingup"),
     policy=dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup").policy, hidden_size=12),
     rollout=RolloutConfig(environments=4, rollout_length=20),
-    sac=SACConfig(warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)),
+    sac=SACConfig(
+        warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)
+    ),
 )
 
 
@@ -162,11 +182,22 @@ def off_policy_program(devices):
 
     first = jnp.asarray(random.random(shape) < 0.1)
     rows = ReplayRows(
-        normal(*shape, 5), normal(*shape, 1), normal(*shape), jnp.ones(shape), first, jnp.zeros(shape, bool), ~first, complete=normal(*shape, 5)
+        normal(*shape, 5),
+        normal(*shape, 1),
+        normal(*shape),
+        jnp.ones(shape),
+        first,
+        jnp.zeros(shape, bool),
+        ~first,
+        complete=normal(*shape, 5),
     )
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
     inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
-    return layout, lower_update(OFF_POLICY, layout, placement, *inputs).compile(), jax.device_put(inputs, placement)
+    return (
+        layout,
+        lower_update(OFF_POLICY, layout, placement, *inputs).compile(),
+        jax.device_put(inputs, placement),
+    )
 
 
 def updated_off_policy(devices):
@@ -194,8 +225,15 @@ def test_devices_wait_for_each_other_once_in_an_update():
 def test_a_sum_over_devices_keeps_kinds_and_shapes():
     layout = choose_layout(2, 2, 1, 2)
     random = np.random.default_rng(0)
-    tree = {"matrix": random.normal(size=(2, 3, 4)), "scalar": random.normal(size=(2,)), "count": random.integers(0, 9, size=(2, 5))}
-    tree = {name: jnp.asarray(array, jnp.int32 if name == "count" else jnp.float32) for name, array in tree.items()}
+    tree = {
+        "matrix": random.normal(size=(2, 3, 4)),
+        "scalar": random.normal(size=(2,)),
+        "count": random.integers(0, 9, size=(2, 5)),
+    }
+    tree = {
+        name: jnp.asarray(array, jnp.int32 if name == "count" else jnp.float32)
+        for name, array in tree.items()
+    }
     mine = PartitionSpec("streams")
     total = jax.shard_map(
         lambda parts: layout.shards.total(jax.tree.map(lambda part: part[0], parts)),

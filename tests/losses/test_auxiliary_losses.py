@@ -63,7 +63,9 @@ def random_evidence(seed: int = 0) -> Evidence:
         return jnp.asarray(draws.normal(size=(STEPS, STREAMS, *shape)), jnp.float32)
 
     seen = jnp.asarray(draws.random((STEPS, STREAMS)) < 0.5)
-    return Evidence(normal(HIDDEN), normal(HIDDEN), normal(SENSORS), normal(SENSORS), normal(HIDDEN), seen, ~seen)
+    return Evidence(
+        normal(HIDDEN), normal(HIDDEN), normal(SENSORS), normal(SENSORS), normal(HIDDEN), seen, ~seen
+    )
 
 
 def test_belief_is_half_the_mean_square_error_of_a_linear_prediction_and_so_are_its_gradients():
@@ -90,7 +92,9 @@ def test_the_minimiser_is_the_conditional_mean():
     """With the memory a bit that says which of two means the truth comes from, least squares finds both means."""
     draws = np.random.default_rng(2)
     bit = draws.random((400, STREAMS)) < 0.5
-    truth = np.where(bit[..., None], [2.0, -1.0, 0.5], [-1.0, 3.0, 0.0]) + draws.normal(size=(400, STREAMS, SENSORS))
+    truth = np.where(bit[..., None], [2.0, -1.0, 0.5], [-1.0, 3.0, 0.0]) + draws.normal(
+        size=(400, STREAMS, SENSORS)
+    )
     hidden = np.stack([bit, ~bit], -1).astype(float)
     # The normal equations of the loss, solved by NumPy; at the solution its gradient vanishes.
     flat, wanted = hidden.reshape(-1, 2), truth.reshape(-1, SENSORS)
@@ -98,7 +102,9 @@ def test_the_minimiser_is_the_conditional_mean():
     np.testing.assert_allclose(weights, [truth[bit].mean(0), truth[~bit].mean(0)], rtol=1e-10)
     with jax.enable_x64(True):
         zeros = jnp.zeros((400, STREAMS, SENSORS))
-        evidence = Evidence(jnp.asarray(hidden), zeros, zeros, jnp.asarray(truth), zeros, *map(jnp.asarray, (bit, ~bit)))
+        evidence = Evidence(
+            jnp.asarray(hidden), zeros, zeros, jnp.asarray(truth), zeros, *map(jnp.asarray, (bit, ~bit))
+        )
         belief = Belief(jnp.asarray(weights), jnp.zeros(SENSORS))
         gradient = jax.grad(lambda belief: belief.distance(evidence).mean())(belief)
     np.testing.assert_allclose(gradient.weights, 0.0, atol=1e-12)
@@ -226,7 +232,9 @@ def test_a_weight_that_is_none_is_refused(coef):
 
 
 def run_metrics(run: Run) -> list[float]:
-    return [row["losses/belief"] for row in run.read_metrics() if np.isfinite(row.get("losses/belief", np.nan))]
+    return [
+        row["losses/belief"] for row in run.read_metrics() if np.isfinite(row.get("losses/belief", np.nan))
+    ]
 
 
 @pytest.mark.thorough

@@ -25,13 +25,17 @@ def inputs() -> tuple[np.ndarray, np.ndarray]:
 
 def test_gru_follows_the_papers_equation_with_the_reset_gate_inside_the_product():
     core = GRUConfig().build(jax.random.key(0), 4, 6)
-    core = eqx.tree_at(lambda c: c.bias, core, jnp.asarray(np.random.default_rng(1).normal(size=(3, 6)), jnp.float32))
+    core = eqx.tree_at(
+        lambda c: c.bias, core, jnp.asarray(np.random.default_rng(1).normal(size=(3, 6)), jnp.float32)
+    )
     y, h = inputs()
     W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
     r = sigmoid(W[0].T @ y + U[0].T @ h + b[0])
     z = sigmoid(W[1].T @ y + U[1].T @ h + b[1])
     n = np.tanh(W[2].T @ y + U[2].T @ (r * h) + b[2])
-    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), (1 - z) * n + z * h, atol=1e-6)  # float32 against float64
+    np.testing.assert_allclose(
+        core.step(jnp.asarray(y), jnp.asarray(h)), (1 - z) * n + z * h, atol=1e-6
+    )  # float32 against float64
 
 
 def test_reset_after_gru_equals_equinox_cell():
@@ -41,7 +45,12 @@ def test_reset_after_gru_equals_equinox_cell():
     cell = eqx.tree_at(
         lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n),
         cell,
-        (jnp.concatenate([w.T for w in W]), jnp.concatenate([u.T for u in U]), core.bias.reshape(-1), core.candidate_bias),
+        (
+            jnp.concatenate([w.T for w in W]),
+            jnp.concatenate([u.T for u in U]),
+            core.bias.reshape(-1),
+            core.candidate_bias,
+        ),
     )
     y, h = map(jnp.asarray, inputs())
     np.testing.assert_allclose(core.step(y, h), cell(y, h), atol=1e-6)  # float32 sums in another order
@@ -54,7 +63,9 @@ def test_ctrnn_is_leaky_integration_with_a_rate_per_unit():
     y, h = inputs()
     alpha = sigmoid(log_alpha)
     target = np.tanh(np.asarray(core.input_weights).T @ y + np.asarray(core.recurrent_weights).T @ h)
-    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), (1 - alpha) * h + alpha * target, atol=1e-6)  # float32
+    np.testing.assert_allclose(
+        core.step(jnp.asarray(y), jnp.asarray(h)), (1 - alpha) * h + alpha * target, atol=1e-6
+    )  # float32
 
 
 def test_ctrnn_leaks_one_half_at_first():
@@ -63,10 +74,14 @@ def test_ctrnn_leaks_one_half_at_first():
 
 
 def test_rnn_is_tanh_of_what_is_seen_and_what_was():
-    core = eqx.tree_at(lambda c: c.bias, RNNConfig().build(jax.random.key(0), 4, 6), jnp.linspace(-1.0, 1.0, 6))
+    core = eqx.tree_at(
+        lambda c: c.bias, RNNConfig().build(jax.random.key(0), 4, 6), jnp.linspace(-1.0, 1.0, 6)
+    )
     y, h = inputs()
     W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
-    np.testing.assert_allclose(core.step(jnp.asarray(y), jnp.asarray(h)), np.tanh(W.T @ y + U.T @ h + b), atol=1e-6)  # float32 against float64
+    np.testing.assert_allclose(
+        core.step(jnp.asarray(y), jnp.asarray(h)), np.tanh(W.T @ y + U.T @ h + b), atol=1e-6
+    )  # float32 against float64
 
 
 def lstm_by_numpy(core, features, h, c):
@@ -83,11 +98,17 @@ def lstm_by_numpy(core, features, h, c):
 
 def test_lstm_follows_its_equations_over_a_sequence_and_carries_both_parts():
     rng = np.random.default_rng(0)
-    core = eqx.tree_at(lambda c: c.bias, LSTMConfig().build(jax.random.key(0), 4, 6), jnp.asarray(rng.normal(size=(4, 6)), jnp.float32))
+    core = eqx.tree_at(
+        lambda c: c.bias,
+        LSTMConfig().build(jax.random.key(0), 4, 6),
+        jnp.asarray(rng.normal(size=(4, 6)), jnp.float32),
+    )
     features, h, c = rng.normal(size=(9, 4)), rng.normal(size=6), rng.normal(size=6)
     shown, cell = lstm_by_numpy(core, features, h, c)
     state = jnp.concatenate([jnp.asarray(h, jnp.float32), jnp.asarray(c, jnp.float32)])
-    memory = read_sequence(core, jnp.asarray(features, jnp.float32)[:, None], state[None], jnp.zeros((9, 1), bool))
+    memory = read_sequence(
+        core, jnp.asarray(features, jnp.float32)[:, None], state[None], jnp.zeros((9, 1), bool)
+    )
     # float32 against float64, over nine steps.
     np.testing.assert_allclose(memory.hiddens[:, 0], shown, atol=1e-5)
     np.testing.assert_allclose(memory.final[0], np.concatenate([shown[-1], cell]), atol=1e-5)
@@ -101,7 +122,9 @@ def test_a_fresh_lstm_keeps_three_quarters_of_its_cell():
 
 
 def test_a_forget_bias_that_is_no_number_is_refused():
-    with pytest.raises(ConfigError, match=r"forget_bias is nan, but it must be a finite number\. The usual one is 1\."):
+    with pytest.raises(
+        ConfigError, match=r"forget_bias is nan, but it must be a finite number\. The usual one is 1\."
+    ):
         LSTMConfig(forget_bias=float("nan"))
 
 

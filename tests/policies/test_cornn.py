@@ -27,7 +27,10 @@ def test_an_undamped_oscillator_keeps_its_energy():
         rng = np.random.default_rng(0)
         start = rng.normal(size=(1, 2 * H))
         memory = read_sequence(
-            undriven(time_step=step, stiffness=stiffness, damping=0.0), jnp.zeros((400, 1, 2)), jnp.asarray(start), jnp.zeros((400, 1), bool)
+            undriven(time_step=step, stiffness=stiffness, damping=0.0),
+            jnp.zeros((400, 1, 2)),
+            jnp.asarray(start),
+            jnp.zeros((400, 1), bool),
         )
         y, z = np.split(np.asarray(memory.previous)[:, 0], 2, axis=-1)
     energy = z**2 + stiffness * y**2 - step * stiffness * y * z
@@ -42,7 +45,11 @@ def test_with_a_short_step_it_is_the_differential_equation():
     errors = []
     with jax.enable_x64(True):
         fresh = CoRNNConfig().build(jax.random.key(0), 2, H)
-        V, (Wy, Wz), b = np.asarray(fresh.input_weights, float), np.asarray(fresh.recurrent_weights, float), np.linspace(-0.5, 0.5, H)
+        V, (Wy, Wz), b = (
+            np.asarray(fresh.input_weights, float),
+            np.asarray(fresh.recurrent_weights, float),
+            np.linspace(-0.5, 0.5, H),
+        )
 
         def flow(_, state):
             y, z = state[:H], state[H:]
@@ -51,17 +58,30 @@ def test_with_a_short_step_it_is_the_differential_equation():
         start = np.random.default_rng(1).normal(size=2 * H)
         exact = scipy.integrate.solve_ivp(flow, (0.0, end), start, rtol=1e-10, atol=1e-12).y[:, -1]
         for steps in (300, 600):
-            core = CoRNN(jnp.asarray(V), jnp.asarray([Wy, Wz]), jnp.asarray(b), time_step=end / steps, stiffness=1.5, damping=0.5)
+            core = CoRNN(
+                jnp.asarray(V),
+                jnp.asarray([Wy, Wz]),
+                jnp.asarray(b),
+                time_step=end / steps,
+                stiffness=1.5,
+                damping=0.5,
+            )
             features = jnp.broadcast_to(jnp.asarray(feature), (steps, 1, 2))
-            final = read_sequence(core, features, jnp.asarray(start)[None], jnp.zeros((steps, 1), bool)).final[0]
+            final = read_sequence(
+                core, features, jnp.asarray(start)[None], jnp.zeros((steps, 1), bool)
+            ).final[0]
             errors.append(np.abs(np.asarray(final) - exact).max())
     assert errors[0] < 0.02
     assert errors[1] == pytest.approx(errors[0] / 2, rel=0.1)
 
 
 def test_the_position_is_shown_and_follows_what_is_seen_while_the_velocity_comes_to_rest():
-    core = dataclasses.replace(undriven(time_step=0.5, stiffness=2.0, damping=1.0), bias=jnp.array([0.0, 0.5, -1.0, 3.0]))
-    final = read_sequence(core, jnp.zeros((200, 1, 2)), jnp.zeros((1, 2 * H)), jnp.zeros((200, 1), bool)).final[0]
+    core = dataclasses.replace(
+        undriven(time_step=0.5, stiffness=2.0, damping=1.0), bias=jnp.array([0.0, 0.5, -1.0, 3.0])
+    )
+    final = read_sequence(
+        core, jnp.zeros((200, 1, 2)), jnp.zeros((1, 2 * H)), jnp.zeros((200, 1), bool)
+    ).final[0]
     # Where nothing moves, γ y = tanh(b) and z = 0: only the position can tell what is observed.
     np.testing.assert_allclose(core.expose(final), np.tanh([0.0, 0.5, -1.0, 3.0]) / 2.0, atol=1e-6)
     np.testing.assert_allclose(final[H:], 0.0, atol=1e-6)
@@ -74,7 +94,10 @@ def growth(time_step: float, stiffness: float, damping: float) -> float:
     return float(np.abs(np.linalg.eigvals(np.stack([y_of, z_of]))).max())
 
 
-@pytest.mark.parametrize("settings", [(1.0, 1.0, 1.4), (1.9, 0.1, 0.9), (0.5, 15.0, 0.1), (1.0, 1.0, 1.6), (1.9, 0.4, 0.9), (0.5, 16.0, 0.1)])
+@pytest.mark.parametrize(
+    "settings",
+    [(1.0, 1.0, 1.4), (1.9, 0.1, 0.9), (0.5, 15.0, 0.1), (1.0, 1.0, 1.6), (1.9, 0.4, 0.9), (0.5, 16.0, 0.1)],
+)
 def test_a_config_is_refused_exactly_where_the_oscillators_would_grow(settings):
     if growth(*settings) < 1.0:
         CoRNNConfig("orthogonal", *settings)
@@ -84,5 +107,7 @@ def test_a_config_is_refused_exactly_where_the_oscillators_would_grow(settings):
 
 
 def test_oscillators_without_friction_are_refused():
-    with pytest.raises(ConfigError, match=r"damping is 0\.0, but it must be positive, or the oscillators have no bound"):
+    with pytest.raises(
+        ConfigError, match=r"damping is 0\.0, but it must be positive, or the oscillators have no bound"
+    ):
         CoRNNConfig(damping=0.0)

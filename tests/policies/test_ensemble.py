@@ -15,7 +15,10 @@ from costate.control.problem import ControlProblem
 from costate.control.riccati import LinearQuadratic, as_control_problem, continuous_weights
 
 HORIZON = 1.5
-STIFF, SOFT = (LinearQuadratic(np.array([[a]]), np.ones((1, 1)), np.ones((1, 1)), 0.5 * np.eye(1), np.ones((1, 1))) for a in (-1.0, 1.0))
+STIFF, SOFT = (
+    LinearQuadratic(np.array([[a]]), np.ones((1, 1)), np.ones((1, 1)), 0.5 * np.eye(1), np.ones((1, 1)))
+    for a in (-1.0, 1.0)
+)
 
 
 def member(matrices: LinearQuadratic) -> ControlProblem:
@@ -52,11 +55,21 @@ def test_equal_members_are_one(alone):
 
 def test_different_members_solve_the_stacked_riccati_equation(mixed):
     """A with both members on its diagonal, B on top of each other, half of each Q and P_f; R counts once, because the control does."""
-    stacked = LinearQuadratic(scipy.linalg.block_diag(STIFF.a, SOFT.a), np.ones((2, 1)), 0.5 * np.eye(2), 0.5 * np.eye(1), 0.5 * np.eye(2))
+    stacked = LinearQuadratic(
+        scipy.linalg.block_diag(STIFF.a, SOFT.a),
+        np.ones((2, 1)),
+        0.5 * np.eye(2),
+        0.5 * np.eye(1),
+        0.5 * np.eye(2),
+    )
     weights = continuous_weights(stacked, mixed.joint.times)
     joint = mixed.states[:, :, 0]
-    np.testing.assert_allclose(mixed.joint.controls, -2.0 * np.einsum("xu,txy,ty->tu", stacked.b, weights, joint), atol=1e-6)
-    np.testing.assert_allclose(mixed.costates[:, :, 0], 2.0 * 2.0 * np.einsum("txy,ty->tx", weights, joint), atol=1e-6)
+    np.testing.assert_allclose(
+        mixed.joint.controls, -2.0 * np.einsum("xu,txy,ty->tu", stacked.b, weights, joint), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        mixed.costates[:, :, 0], 2.0 * 2.0 * np.einsum("txy,ty->tx", weights, joint), atol=1e-6
+    )
     np.testing.assert_allclose(mixed.joint.cost, np.ones(2) @ weights[0] @ np.ones(2), rtol=1e-8)
 
 
@@ -72,11 +85,16 @@ def test_no_members_own_control_serves_both_as_well(mixed, alone):
 
         def mean_cost(solution) -> float:
             controls = jnp.asarray(np.interp(middles, solution.times, solution.controls[:, 0])[:, None])
-            costs = [rollout_cost(sampled(member(m), jnp.asarray(HORIZON / steps)), jnp.ones(1), controls) for m in (STIFF, SOFT)]
+            costs = [
+                rollout_cost(sampled(member(m), jnp.asarray(HORIZON / steps)), jnp.ones(1), controls)
+                for m in (STIFF, SOFT)
+            ]
             return float(np.mean(costs))
 
         shared = mean_cost(mixed.joint)
-        assert shared == pytest.approx(mixed.joint.cost, rel=1e-3), "controls held over 100 steps cost nearly the same"
+        assert shared == pytest.approx(mixed.joint.cost, rel=1e-3), (
+            "controls held over 100 steps cost nearly the same"
+        )
         assert all(mean_cost(own) > shared + 0.01 for own in alone.values())
 
 

@@ -92,7 +92,9 @@ def stack(rows: list[object]) -> object:
 
 
 def in_double(tree: object) -> object:
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf, tree)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf, tree
+    )
 
 
 def scattered(insight: AbstractInsight) -> AbstractInsight:
@@ -130,7 +132,14 @@ def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     looks, shown, memories = played(insight, 5)
     stacked = stack(shown)
     own = stack(memories if CONFIGS[kind].algorithm == "ppo" else [memory[0] for memory in memories])
-    sequence = Sequence(stacked.observation, stacked.complete, own, jnp.stack([look.hidden for look in looks]), stacked.is_first, stacked.seen)
+    sequence = Sequence(
+        stacked.observation,
+        stacked.complete,
+        own,
+        jnp.stack([look.hidden for look in looks]),
+        stacked.is_first,
+        stacked.seen,
+    )
     expected = algorithm.critic_costates(state, sequence)
     costates = np.stack([look.costate for look in looks])
     assert np.abs(costates).max() > 1e-5
@@ -160,7 +169,9 @@ def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) ->
             for shift in (1e-5, -1e-5):
                 moved = getattr(now, seen_by_critic).at[:, sensor].add(shift * scale[sensor])
                 values.append(np.asarray(look(dataclasses.replace(now, **{seen_by_critic: moved})).value))
-            np.testing.assert_allclose(expected[rows, sensor], (values[0] - values[1])[rows] / 2e-5, rtol=1e-3, atol=1e-6)
+            np.testing.assert_allclose(
+                expected[rows, sensor], (values[0] - values[1])[rows] / 2e-5, rtol=1e-3, atol=1e-6
+            )
 
 
 @pytest.mark.quick("gru", "sac-sighted")
@@ -172,15 +183,21 @@ def test_cosine_and_what_the_memory_says_of_each_sensor_by_hand(kind: str) -> No
     look, now = jax.tree.map(np.asarray, looks[2]), shown[2]
     encoder = insight.critic.encoder if kind.startswith("sac") else insight.controller.policy.encoder
     stats = insight.controller.stats
-    normalised = lambda y: (np.asarray(y) - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.variance) + 1e-8)  # noqa: E731
+    normalised = lambda y: (  # noqa: E731
+        (np.asarray(y) - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.variance) + 1e-8)
+    )
     for row in range(STREAMS):
         h, target = look.hidden[row], look.costate[row]
-        assert look.cosine[row] == pytest.approx(h @ target / np.linalg.norm(h) / np.linalg.norm(target), abs=1e-3)
+        assert look.cosine[row] == pytest.approx(
+            h @ target / np.linalg.norm(h) / np.linalg.norm(target), abs=1e-3
+        )
         if kind.startswith("sac"):
             seen = np.asarray(now.complete if kind == "sac-sighted" else now.observation)[row]
             dark = not seen.any()
             before = np.asarray(memories[2][0][1])[row] * (1.0 - float(now.is_first[row]))
-            inputs = np.concatenate([np.zeros(5) if dark else np.clip(normalised(seen), -10, 10), [float(not dark)], before])
+            inputs = np.concatenate(
+                [np.zeros(5) if dark else np.clip(normalised(seen), -10, 10), [float(not dark)], before]
+            )
         else:
             inputs = np.clip(normalised(now.observation[row]), -10, 10)
         feature = np.tanh(inputs @ np.asarray(encoder.weights) + np.asarray(encoder.bias))
@@ -209,7 +226,10 @@ def test_milestones_are_loaded_like_checkpoints(quick_config: RunConfig, tmp_pat
     # A milestone and the checkpoint of the same step are the same.
     stored = load_file(run.milestones / "step_000000020000" / "state.safetensors")
     _, last = load_insight(run, None, pytest.fail)
-    leaves = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(last)}
+    leaves = {
+        jax.tree_util.keystr(path).lstrip("."): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(last)
+    }
     assert stored.keys() == leaves.keys()
     for name, leaf in leaves.items():
         np.testing.assert_array_equal(stored[name], np.asarray(leaf), err_msg=name)
@@ -220,7 +240,9 @@ def test_milestones_are_loaded_like_checkpoints(quick_config: RunConfig, tmp_pat
 
 
 @pytest.mark.thorough
-def test_a_run_that_goes_back_forgets_later_milestones(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_run_that_goes_back_forgets_later_milestones(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     run = train(quick_config, tmp_path / "run").run
     broken = run.checkpoints / "step_000000012000" / "state.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])

@@ -57,12 +57,18 @@ def with_plain_cores(tree):
 
 
 def double(tree):
-    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a, np.float64)) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+    return jax.tree.map(
+        lambda a: jnp.asarray(np.asarray(a, np.float64)) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree
+    )
 
 
 def numbers(tree) -> list[np.ndarray]:
     """All floating-point arrays of a tree, in its order, which a plain core leaves as it is."""
-    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return [
+        np.asarray(leaf, np.float64)
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
 
 
 def largest_difference(left, right) -> float:
@@ -75,14 +81,18 @@ def collected():
     env = SensorEnv(AnalyticEnv(RememberedCue(), ROLLOUT.environments), SensorConfig(0.3))
     policy = policy_with("gru")
     run = jax.jit(functools.partial(collect, env, ROLLOUT, PPO.discount))
-    between, first, _ = run(policy, empty_stats((1,)), begin(env, policy, jax.random.key(1)), jax.random.key(2))
+    between, first, _ = run(
+        policy, empty_stats((1,)), begin(env, policy, jax.random.key(1)), jax.random.key(2)
+    )
     seen = jax.jit(merge)(empty_stats((1,)), first.observation, jnp.ones_like(first.valid))
     _, trajectory, final_value = run(policy, seen, between, jax.random.key(3))
     return seen, trajectory, final_value
 
 
 def policy_with(core: str):
-    return randomised(build_policy, PolicyConfig(hidden_size=HIDDEN, core=CORES[core]()), jax.random.key(0), 1, 1)
+    return randomised(
+        build_policy, PolicyConfig(hidden_size=HIDDEN, core=CORES[core]()), jax.random.key(0), 1, 1
+    )
 
 
 @functools.cache
@@ -90,7 +100,9 @@ def before(core: str):
     """What an update is given: a policy that is not the one that acted, so that ratios and values are clipped in some rows and not in others."""
     seen, trajectory, final_value = collected()
     random = np.random.default_rng(1)
-    policy = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1 * random.normal(size=leaf.shape), jnp.float32), policy_with(core))
+    policy = jax.tree.map(
+        lambda leaf: leaf + jnp.asarray(0.1 * random.normal(size=leaf.shape), jnp.float32), policy_with(core)
+    )
     state = jax.jit(lambda policy: initial_state(PPO, policy, jax.random.key(4), 1))(policy)
     return dataclasses.replace(state, observation_stats=seen), trajectory, final_value
 
@@ -109,7 +121,9 @@ def in_float64(core: str):
     given = before(core)  # collected in float32, whoever asks first
     with jax.enable_x64(True):
         after, metrics = updated(PPO, with_plain_cores(double(given)))
-    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(after.policy)), "nothing may fall back to float32"
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(after.policy)), (
+        "nothing may fall back to float32"
+    )
     return after, metrics
 
 
@@ -122,7 +136,11 @@ def test_an_update_in_float32_by_the_fast_way_is_that_in_float64_by_the_plain_on
     assert largest_difference(narrow.policy, wide.policy) <= TOLERANCE
     for name in ("observation_stats", "return_stats"):
         # Sums over 640 rows, each of which may lose a rounding.
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), getattr(narrow, name), getattr(wide, name))
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
+            getattr(narrow, name),
+            getattr(wide, name),
+        )
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
         # Means over the last epoch, whose parameters are right to 1e-6 or so; some of them are differences of numbers of order 1.
@@ -133,18 +151,25 @@ def test_an_update_in_float32_by_the_fast_way_is_that_in_float64_by_the_plain_on
 def test_a_discount_that_is_wrong_by_a_thousandth_would_be_noticed():
     """The comparison above has power."""
     state, trajectory, final_value = before("gru")
-    wrong, _ = updated(PPO, (state, dataclasses.replace(trajectory, discount=0.999 * trajectory.discount), final_value))
+    wrong, _ = updated(
+        PPO, (state, dataclasses.replace(trajectory, discount=0.999 * trajectory.discount), final_value)
+    )
     assert largest_difference(wrong.policy, in_float64("gru")[0].policy) > 2 * TOLERANCE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [{"adam_epsilon": 1.1e-5}, {"costate_coef": 0.0501}, {"clip_epsilon": 0.2002}, {"trace_decay": 0.9505}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"adam_epsilon": 1.1e-5}, {"costate_coef": 0.0501}, {"clip_epsilon": 0.2002}, {"trace_decay": 0.9505}],
+)
 def test_settings_that_are_a_little_wrong_would_be_noticed(setting):
     wrong, _ = updated(dataclasses.replace(PPO, **setting), before("gru"))
     assert largest_difference(wrong.policy, in_float64("gru")[0].policy) > 2 * TOLERANCE
 
 
-SAC = SACConfig(head_width=16, critic="recurrent", replay=ReplayConfig(capacity=640, window=20, burn_in=5, batch=8))
+SAC = SACConfig(
+    head_width=16, critic="recurrent", replay=ReplayConfig(capacity=640, window=20, burn_in=5, batch=8)
+)
 
 
 @pytest.mark.slow
@@ -154,12 +179,26 @@ def test_a_step_of_soft_actor_critic_in_float32_is_that_in_float64():
     shape = trajectory.reward.shape
     ended = jnp.concatenate([jnp.zeros_like(trajectory.ends[:1]), trajectory.ends[:-1]])
     rows = ReplayRows(
-        trajectory.observation, jnp.tanh(trajectory.action), trajectory.reward, trajectory.discount, trajectory.is_first, ended, jnp.ones(shape, bool)
+        trajectory.observation,
+        jnp.tanh(trajectory.action),
+        trajectory.reward,
+        trajectory.discount,
+        trajectory.is_first,
+        ended,
+        jnp.ones(shape, bool),
     )
     replay = jax.jit(append)(empty_replay(*shape, 1, 1), rows)
     windows = jax.jit(lambda replay: sample(replay, jax.random.key(0), 20, 8))(replay)
     noise = np.random.default_rng(2).normal(size=(15, 8, 1)).astype(np.float32)
-    fresh = functools.partial(randomised, initial_sac_state, SAC, PolicyConfig(hidden_size=HIDDEN), jax.random.key(0), empty_stats((1,)), 1)
+    fresh = functools.partial(
+        randomised,
+        initial_sac_state,
+        SAC,
+        PolicyConfig(hidden_size=HIDDEN),
+        jax.random.key(0),
+        empty_stats((1,)),
+        1,
+    )
     networks, target = fresh().networks, fresh(seed=1).target
     state = SACState(networks, target, jax.jit(make_sac_optimiser(SAC).init)(networks), collected()[0])
 
@@ -170,12 +209,16 @@ def test_a_step_of_soft_actor_critic_in_float32_is_that_in_float64():
             mock.patch("jax.random.normal", return_value=jnp.asarray(noise)),
         )
         with drawn[0], drawn[1]:
-            return jax.device_get(jax.jit(lambda state: sac_update(SAC, 10.0, state, replay, jax.random.key(0)))(state))
+            return jax.device_get(
+                jax.jit(lambda state: sac_update(SAC, 10.0, state, replay, jax.random.key(0)))(state)
+            )
 
     narrow, metrics = stepped(state, windows, noise)
     with jax.enable_x64(True):
         wide, expected = stepped(with_plain_cores(double(state)), double(windows), np.float64(noise))
-    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(wide.networks)), "nothing may fall back to float32"
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(wide.networks)), (
+        "nothing may fall back to float32"
+    )
     for found, gradient in zip(numbers(narrow.optimiser), numbers(wide.optimiser), strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=2e-6 * np.abs(gradient).max())
     for name, value in expected.items():

@@ -21,7 +21,8 @@ every_core = pytest.mark.parametrize("name", CORES.names())
 # Those whose way through a sequence is their own, or that of a whole family; a program for each of the others takes long to compile.
 OWN_WAY = ("gru", "ctrnn", "rnn", "ssm", "frame-stack")
 core_with_its_own_way = pytest.mark.parametrize(
-    "name", [name if name in OWN_WAY else pytest.param(name, marks=pytest.mark.slow) for name in CORES.names()]
+    "name",
+    [name if name in OWN_WAY else pytest.param(name, marks=pytest.mark.slow) for name in CORES.names()],
 )
 
 units = arrays(np.float32, (LONGEST, B, F), elements=st.floats(-1.0, 1.0, width=32))
@@ -51,7 +52,12 @@ def read(core, features, state, is_first):
         return (weights * memory.hiddens).sum(), memory
 
     gradient, memory = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(core, features, state)
-    return memory.hiddens, scan_unroll(core, features, state, is_first), gradient, feature_gradients(core, memory, weights)
+    return (
+        memory.hiddens,
+        scan_unroll(core, features, state, is_first),
+        gradient,
+        feature_gradients(core, memory, weights),
+    )
 
 
 @every_core
@@ -60,7 +66,9 @@ def read(core, features, state, is_first):
 @example(unit=ONES, is_first=EVERYWHERE, size=1e6, carried=1e6)
 @example(unit=ONES, is_first=NOWHERE, size=1e6, carried=0.0)
 @example(unit=ONES, is_first=NOWHERE, size=0.0, carried=0.0)
-def test_states_and_gradients_are_finite_and_the_fast_way_is_the_plain_one(name, unit, is_first, size, carried):
+def test_states_and_gradients_are_finite_and_the_fast_way_is_the_plain_one(
+    name, unit, is_first, size, carried
+):
     check(name, unit, is_first, size, carried)
 
 
@@ -83,7 +91,13 @@ def check(name, unit, is_first, size, carried):
 @every_core
 @settings(max_examples=10)
 @given(unit=units, other=units, is_first=starts, size=sizes, carried=sizes)
-@example(unit=ONES, other=-ONES, is_first=np.arange(LONGEST)[:, None] == np.array([4, LONGEST]), size=1e6, carried=1e6)
+@example(
+    unit=ONES,
+    other=-ONES,
+    is_first=np.arange(LONGEST)[:, None] == np.array([4, LONGEST]),
+    size=1e6,
+    carried=1e6,
+)
 def test_nothing_of_the_past_is_left_where_an_episode_starts(name, unit, other, is_first, size, carried):
     """Everything before a stream's first start is replaced, the carried state included: not one bit after it changes."""
     begun = np.logical_or.accumulate(is_first, axis=0)

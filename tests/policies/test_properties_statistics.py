@@ -13,7 +13,11 @@ T, B = 7, 3
 ROUNDING = 2.0**-24
 """Relative error of one float32 operation."""
 # Of one shape, so that each is compiled once; lengths and splits are made by masks.
-merged, normalised, scaled = jax.jit(merge), jax.jit(normalise, static_argnums=2), jax.jit(scale_reward, static_argnums=2)
+merged, normalised, scaled = (
+    jax.jit(merge),
+    jax.jit(normalise, static_argnums=2),
+    jax.jit(scale_reward, static_argnums=2),
+)
 
 # What a feature looks like: where it lies, how far it spreads, each over everything that a sensor may speak in.
 magnitudes = st.sampled_from([0.0, 1e-20, 1e-12, 1e-8, 1e-4, 1.0, 100.1, 1e4, 1e8, 1e15])
@@ -59,7 +63,13 @@ def test_any_split_and_mask_gives_the_moments_of_all_that_counts(data, offset, s
         assert (stats.mean, stats.variance, stats.count) == (0.0, 1.0, 0.0), "as before any data"
 
 
-@given(st.lists(st.tuples(arrays(np.float64, (T, B, 3), elements=st.floats(-1.0, 1.0, width=32)), masks), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.tuples(arrays(np.float64, (T, B, 3), elements=st.floats(-1.0, 1.0, width=32)), masks),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_every_feature_has_moments_of_its_own(data):
     scales, lies = np.array([1e-6, 1.0, 1e6]), np.array([1.0, -1000.0, 0.0])
     data = [(lies + scales * unit, mask) for unit, mask in data]
@@ -69,7 +79,9 @@ def test_every_feature_has_moments_of_its_own(data):
 
 
 @given(units, offsets, magnitudes, st.integers(1, T * B - 1))
-def test_a_batch_far_larger_or_smaller_than_what_was_before_keeps_the_smaller_one(unit, offset, spread, first):
+def test_a_batch_far_larger_or_smaller_than_what_was_before_keeps_the_smaller_one(
+    unit, offset, spread, first
+):
     """One row against twenty, in both orders: the weights n_a/n and n_b/n may each be near zero."""
     few = np.arange(T * B).reshape(T, B) < first
     data = [(offset + spread * unit, few), (-offset + 10.0 * spread * unit, ~few)]
@@ -135,4 +147,7 @@ def test_rewards_are_divided_by_the_deviation_of_their_discounted_return(unit, m
     # Where all returns are nearly equal their deviation is known up to a rounding of the returns themselves.
     uncertain = 16 * ROUNDING * np.abs(everything).max(initial=0.0) / np.sqrt(variance + 1e-8)
     bound = 32 * ROUNDING + uncertain
-    assert (np.abs(seen - (expected if limit is None else np.clip(expected, -limit, limit))) <= bound * np.abs(expected) + 1e-30).all()
+    assert (
+        np.abs(seen - (expected if limit is None else np.clip(expected, -limit, limit)))
+        <= bound * np.abs(expected) + 1e-30
+    ).all()

@@ -22,7 +22,9 @@ def test_merged_batches_equal_numpy_over_the_concatenated_data():
     everything = np.concatenate(batches).reshape(-1, 5)
     assert float(stats.count) == len(everything)
     np.testing.assert_allclose(stats.mean, everything.mean(0), rtol=1e-5)  # float32 at 100
-    np.testing.assert_allclose(stats.variance, everything.var(0), rtol=1e-3)  # float32: (100 · 1e-7)² against 9, times a few merges
+    np.testing.assert_allclose(
+        stats.variance, everything.var(0), rtol=1e-3
+    )  # float32: (100 · 1e-7)² against 9, times a few merges
 
 
 def test_rows_without_weight_do_not_count():
@@ -40,7 +42,9 @@ def test_merging_nothing_changes_nothing():
 
 def test_before_any_data_normalising_is_the_identity_up_to_the_clip():
     observation = jnp.array([[0.5, -3.0, 40.0]])
-    np.testing.assert_allclose(normalise(empty_stats((3,)), observation, 10.0), [[0.5, -3.0, 10.0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        normalise(empty_stats((3,)), observation, 10.0), [[0.5, -3.0, 10.0]], rtol=1e-6
+    )
 
 
 def test_normalised_data_has_mean_zero_and_deviation_one():
@@ -56,10 +60,14 @@ def test_what_never_varied_is_centred_and_not_magnified():
     seen = jnp.tile(jnp.array([0.0, 1.0, 1000.3], jnp.float32), (50, 2, 1))
     stats = merge(empty_stats((3,)), seen, jnp.ones((50, 2), bool))
     np.testing.assert_allclose(normalise(stats, seen[0], 10.0), np.zeros((2, 3)), atol=1e-6)
-    np.testing.assert_allclose(normalise(stats, jnp.array([[0.7, 0.0, 1000.3]], jnp.float32), 10.0), [[0.7, -1.0, 0.0]], atol=1e-6)
+    np.testing.assert_allclose(
+        normalise(stats, jnp.array([[0.7, 0.0, 1000.3]], jnp.float32), 10.0), [[0.7, -1.0, 0.0]], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(10.0, 10.0), (None, 50.0)])
 def test_rewards_are_divided_by_the_deviation_of_the_return_and_clipped(limit, expected):
     stats = RunningStats(jnp.asarray(3.0), jnp.asarray(4.0), jnp.asarray(10.0))
-    np.testing.assert_allclose(scale_reward(stats, jnp.array([[1.0, 100.0]]), limit), [[0.5, expected]], rtol=1e-6)
+    np.testing.assert_allclose(
+        scale_reward(stats, jnp.array([[1.0, 100.0]]), limit), [[0.5, expected]], rtol=1e-6
+    )

@@ -33,5 +33,9 @@ def test_components_add_and_far_out_everything_stays_finite():
 
 
 def test_the_mode_is_the_squashed_mean_and_log_std_stays_in_its_bounds():
-    np.testing.assert_allclose(SquashedGaussian(jnp.array([0.5]), jnp.zeros(1)).mode(), np.tanh([0.5]), rtol=1e-6)
-    np.testing.assert_allclose(bounded_log_std(jnp.array([-100.0, 0.0, 100.0])), [LOWEST, (LOWEST + HIGHEST) / 2, HIGHEST], rtol=1e-6)
+    np.testing.assert_allclose(
+        SquashedGaussian(jnp.array([0.5]), jnp.zeros(1)).mode(), np.tanh([0.5]), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        bounded_log_std(jnp.array([-100.0, 0.0, 100.0])), [LOWEST, (LOWEST + HIGHEST) / 2, HIGHEST], rtol=1e-6
+    )

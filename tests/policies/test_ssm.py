@@ -21,10 +21,17 @@ def core() -> SSM:
 
 def parts(core: SSM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Λ, the complex input matrix with its normaliser, and the complex output matrix, in complex128."""
-    W, C, nu, theta = (np.asarray(a, np.float64) for a in (core.input_weights, core.output_weights, core.log_decay, core.phase))
+    W, C, nu, theta = (
+        np.asarray(a, np.float64)
+        for a in (core.input_weights, core.output_weights, core.log_decay, core.phase)
+    )
     modulus = np.exp(-np.exp(nu))
     # Re(C x) with a complex C is C_re Re x − C_im Im x: the lower half of the real matrix is −C_im.
-    return modulus * np.exp(1j * theta), np.sqrt(1.0 - modulus**2)[:, None] * (W[:, :K] + 1j * W[:, K:]).T, (C[:K] - 1j * C[K:]).T
+    return (
+        modulus * np.exp(1j * theta),
+        np.sqrt(1.0 - modulus**2)[:, None] * (W[:, :K] + 1j * W[:, K:]).T,
+        (C[:K] - 1j * C[K:]).T,
+    )
 
 
 def test_all_states_at_once_are_those_of_the_recurrence():
@@ -40,7 +47,9 @@ def test_all_states_at_once_are_those_of_the_recurrence():
     x = start[:, :K] + 1j * start[:, K:]
     for t in range(11):
         x = np.where(is_first[t][:, None], 0.0, x) * Lambda + features[t] @ B.T
-        np.testing.assert_allclose(memory.hiddens[t], np.tanh((x @ C.T).real + np.asarray(built.bias)), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(
+            memory.hiddens[t], np.tanh((x @ C.T).real + np.asarray(built.bias)), rtol=1e-12, atol=1e-13
+        )
     np.testing.assert_allclose(memory.final, np.concatenate([x.real, x.imag], axis=-1), rtol=1e-12)
 
 
@@ -74,7 +83,9 @@ def test_no_rate_of_decay_makes_the_memory_grow_or_its_gradient_infinite(log_dec
 
     def shown(nu):
         built = dataclasses.replace(core(), log_decay=nu)
-        return read_sequence(built, jnp.ones((50, 1, F)), jnp.ones((1, 2 * K)), jnp.zeros((50, 1), bool)).final
+        return read_sequence(
+            built, jnp.ones((50, 1, F)), jnp.ones((1, 2 * K)), jnp.zeros((50, 1), bool)
+        ).final
 
     nu = jnp.full(K, log_decay)
     # |x| ≤ |x_0| + 50 Γ |W ỹ|, and Γ < 1e-6 for the first.
@@ -91,8 +102,14 @@ def test_half_as_many_modes_as_units_are_the_default():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"modes": 0}, "modes is 0, but a state needs at least one. Use None for half as many as hidden units."),
-        ({"slowest": 1.0}, "fastest is 0.5 and slowest is 1.0, but they are shares of memory kept in a step: 0 < fastest ≤ slowest < 1."),
+        (
+            {"modes": 0},
+            "modes is 0, but a state needs at least one. Use None for half as many as hidden units.",
+        ),
+        (
+            {"slowest": 1.0},
+            "fastest is 0.5 and slowest is 1.0, but they are shares of memory kept in a step: 0 < fastest ≤ slowest < 1.",
+        ),
         ({"fastest": 0.0}, "fastest is 0.0 and slowest is 0.95, but they are shares of memory"),
         ({"largest_phase": 4.0}, "largest_phase is 4.0, but it must lie between 0 and π"),
     ],

@@ -33,7 +33,11 @@ LEVELS = {0.0: (-1.0, 1.0), 0.7: (-1.0, 0.0, 1.0)}
 def readout_with(weights, fuel: float) -> BangBangReadout | BangOffBangReadout:
     """σ = Wᵀh."""
     matrix, zeros = jnp.asarray(weights, jnp.float32), jnp.zeros(weights.shape[1])
-    return BangOffBangReadout(matrix, zeros, zeros, None, fuel) if fuel > 0.0 else BangBangReadout(matrix, zeros, zeros)
+    return (
+        BangOffBangReadout(matrix, zeros, zeros, None, fuel)
+        if fuel > 0.0
+        else BangBangReadout(matrix, zeros, zeros)
+    )
 
 
 @pytest.mark.parametrize("fuel", LEVELS)
@@ -52,10 +56,14 @@ def test_the_law_minimises_its_hamiltonian_on_a_grid(fuel):
         assert set(law) <= set(LEVELS[fuel])
 
 
-def hamiltonian_weights(switching: np.ndarray, temperature: np.ndarray, fuel: float) -> dict[tuple[float, ...], float]:
+def hamiltonian_weights(
+    switching: np.ndarray, temperature: np.ndarray, fuel: float
+) -> dict[tuple[float, ...], float]:
     """exp(−(c(u) + uᵀs)/τ) of every joint control, normalised by brute force; actuators have temperatures of their own."""
     joint = list(itertools.product(LEVELS[fuel], repeat=switching.size))
-    weights = np.array([np.exp(-((fuel * np.abs(u) - np.array(u) * switching) / temperature).sum()) for u in joint])
+    weights = np.array(
+        [np.exp(-((fuel * np.abs(u) - np.array(u) * switching) / temperature).sum()) for u in joint]
+    )
     return dict(zip(joint, weights / weights.sum(), strict=True))
 
 
@@ -63,12 +71,19 @@ def hamiltonian_weights(switching: np.ndarray, temperature: np.ndarray, fuel: fl
 def test_probabilities_and_entropy_are_those_of_the_gibbs_distribution(fuel):
     rng = np.random.default_rng(1)
     switching, temperature = rng.normal(size=(5, 2)), np.array([0.5, 1.7])
-    gibbs = Gibbs(jnp.asarray(switching, jnp.float32), jnp.log(jnp.asarray(temperature, jnp.float32)), LEVELS[fuel], fuel)
+    gibbs = Gibbs(
+        jnp.asarray(switching, jnp.float32),
+        jnp.log(jnp.asarray(temperature, jnp.float32)),
+        LEVELS[fuel],
+        fuel,
+    )
     expected = [hamiltonian_weights(row, temperature, fuel) for row in switching]
     for u in expected[0]:
         found = jnp.exp(gibbs.log_prob(jnp.broadcast_to(jnp.asarray(u), (5, 2))))
         np.testing.assert_allclose(found, [weights[u] for weights in expected], rtol=1e-5)
-    np.testing.assert_allclose(gibbs.entropy(), [scipy.stats.entropy(list(weights.values())) for weights in expected], rtol=1e-5)
+    np.testing.assert_allclose(
+        gibbs.entropy(), [scipy.stats.entropy(list(weights.values())) for weights in expected], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("fuel", LEVELS)
@@ -77,7 +92,12 @@ def test_samples_have_the_probabilities_that_the_likelihood_says(fuel):
     count, switching, temperature = 4000, np.array([[0.4], [-1.1], [3.0]]), np.array([0.8])
     noise = scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)
     for row in switching:
-        gibbs = Gibbs(jnp.full((count, 1), row[0], jnp.float32), jnp.log(jnp.asarray(temperature, jnp.float32)), LEVELS[fuel], fuel)
+        gibbs = Gibbs(
+            jnp.full((count, 1), row[0], jnp.float32),
+            jnp.log(jnp.asarray(temperature, jnp.float32)),
+            LEVELS[fuel],
+            fuel,
+        )
         sampled = np.asarray(gibbs.sample(jnp.asarray(noise[:, None], jnp.float32)))[:, 0]
         for (level,), probability in hamiltonian_weights(row, temperature, fuel).items():
             assert abs((sampled == level).mean() - probability) <= 1.5 / count
@@ -93,11 +113,15 @@ def test_extreme_noise_and_certainty_stay_among_the_levels():
     assert np.isfinite(gibbs.entropy()).all()
 
 
-def simulate(readout, costate, horizon: float, start: np.ndarray, steps: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(
+    readout, costate, horizon: float, start: np.ndarray, steps: int = 4000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The double integrator under the law driven by the true co-state λ(t); exact for a control that is constant within a step."""
     step = horizon / steps
     times = (np.arange(steps) + 0.5) * step
-    controls = np.asarray(jax.vmap(readout.control)(jnp.zeros((steps, 2)), jnp.asarray(costate(times), jnp.float32)))[:, 0]
+    controls = np.asarray(
+        jax.vmap(readout.control)(jnp.zeros((steps, 2)), jnp.asarray(costate(times), jnp.float32))
+    )[:, 0]
     state = start.astype(float)
     for u in controls:
         state = state + step * np.array([state[1] + 0.5 * step * u, u])
@@ -118,7 +142,10 @@ def test_minimum_time_of_the_double_integrator_switches_once_half_way(position):
     half = np.sqrt(position)
     readout = readout_with(TOWARDS, 0.0)
     times, controls, state = simulate(
-        readout, lambda t: np.stack([np.full_like(t, 1.0 / half), 1.0 - t / half], axis=-1), 2.0 * half, np.array([position, 0.0])
+        readout,
+        lambda t: np.stack([np.full_like(t, 1.0 / half), 1.0 - t / half], axis=-1),
+        2.0 * half,
+        np.array([position, 0.0]),
     )
     assert controls[0] == -1.0
     # Half a step of the simulation either way.
@@ -134,9 +161,14 @@ def test_minimum_fuel_of_the_double_integrator_coasts_between_two_bursts():
     slope = 1.0 / (0.5 * horizon - burst)
     readout = readout_with(TOWARDS, 1.0)
     times, controls, state = simulate(
-        readout, lambda t: np.stack([np.full_like(t, slope), slope * (0.5 * horizon - t)], axis=-1), horizon, np.array([position, 0.0])
+        readout,
+        lambda t: np.stack([np.full_like(t, slope), slope * (0.5 * horizon - t)], axis=-1),
+        horizon,
+        np.array([position, 0.0]),
     )
-    np.testing.assert_allclose(switching_times(times, controls), [burst, horizon - burst], atol=horizon / 4000)
+    np.testing.assert_allclose(
+        switching_times(times, controls), [burst, horizon - burst], atol=horizon / 4000
+    )
     assert list(dict.fromkeys(controls.tolist())) == [-1.0, 0.0, 1.0]
     np.testing.assert_allclose(state, [0.0, 0.0], atol=10.0 * horizon / 4000)
     np.testing.assert_allclose(np.abs(controls).mean() * horizon, 2.0 * burst, atol=2.0 * horizon / 4000)
@@ -146,7 +178,9 @@ def test_full_effort_is_the_bound_of_the_actuator_and_none_is_none():
     gibbs = Gibbs(jnp.zeros((3, 2)), jnp.zeros(2), (-1.0, 0.0, 1.0), 1.0)
     action = jnp.array([[1.0, -1.0], [0.0, 0.0], [-1.0, 1.0]])
     bounds = np.array([-1.0, -0.8], np.float32), np.array([1.1, 0.5], np.float32)
-    np.testing.assert_array_equal(gibbs.actuate(action, *bounds), np.array([[1.1, -0.8], [0.0, 0.0], [-1.0, 0.5]], np.float32))
+    np.testing.assert_array_equal(
+        gibbs.actuate(action, *bounds), np.array([[1.1, -0.8], [0.0, 0.0], [-1.0, 0.5]], np.float32)
+    )
     ones = np.ones(2, np.float32)
     np.testing.assert_array_equal(gibbs.actuate(action, -ones, ones), action)
 
@@ -154,15 +188,21 @@ def test_full_effort_is_the_bound_of_the_actuator_and_none_is_none():
 @pytest.mark.parametrize(("low", "high"), [(-1e10, 1e10), (-np.inf, 1.0), (0.0, 1.0)])
 def test_actuators_without_limits_have_no_such_law(low, high):
     gibbs = Gibbs(jnp.zeros((1, 1)), jnp.zeros(1), (-1.0, 1.0), 0.0)
-    with pytest.raises(ConfigError, match=r"switches between the limits of the actuators.*Use --readout quadratic"):
+    with pytest.raises(
+        ConfigError, match=r"switches between the limits of the actuators.*Use --readout quadratic"
+    ):
         gibbs.actuate(jnp.ones((1, 1)), np.array([low], np.float32), np.array([high], np.float32))
 
 
 @pytest.mark.parametrize("name", ["bang-bang", "bang-off-bang"])
 def test_soft_actor_critic_refuses_a_law_that_switches(name):
-    message = rf"The readout {name} chooses among a few controls, .* Use --readout quadratic, or --algorithm ppo"
+    message = (
+        rf"The readout {name} chooses among a few controls, .* Use --readout quadratic, or --algorithm ppo"
+    )
     with pytest.raises(ConfigError, match=message):
-        dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=READOUTS[name]()))
+        dataclasses.replace(
+            preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=READOUTS[name]())
+        )
     RunConfig("WalkerStand", policy=PolicyConfig(readout=READOUTS[name]()))
 
 
@@ -176,9 +216,14 @@ def test_a_dead_zone_needs_a_positive_width(weight):
 def test_the_shares_of_two_devices_in_the_mean_entropy_add_up(name):
     """With an entropy that is one number, and with one that depends on the state."""
     readout = READOUTS[name]().build(jax.random.key(0), 3, 2)
-    hidden, weight = 100.0 * jax.random.normal(jax.random.key(1), (5, 4, 3)), row_weights(jnp.ones((5, 4)).at[2, 1].set(0.0))
+    hidden, weight = (
+        100.0 * jax.random.normal(jax.random.key(1), (5, 4, 3)),
+        row_weights(jnp.ones((5, 4)).at[2, 1].set(0.0)),
+    )
     whole, *parts = (
-        float(mean_entropy(readout.distribution(hidden[:, own], hidden[:, own]), weight[:, own], Shards(count)))
+        float(
+            mean_entropy(readout.distribution(hidden[:, own], hidden[:, own]), weight[:, own], Shards(count))
+        )
         for own, count in ((slice(0, 4), 1), (slice(0, 2), 2), (slice(2, 4), 2))
     )
     assert sum(parts) == pytest.approx(whole, rel=1e-5)
@@ -192,17 +237,29 @@ def double(tree):
 def test_first_importance_ratio_is_one_and_the_gradient_of_the_loss_is_that_of_finite_differences():
     """A rollout of the switching law on the co-state cell, everything of Definition 3.2 at once."""
     env, rollout = AnalyticEnv(RememberedCue(), 4), RolloutConfig(environments=4, rollout_length=12)
-    settings = PolicyConfig(hidden_size=6, core=preset("ncp", "WalkerStand").policy.core, readout=BangOffBangReadoutConfig(influence="observed"))
+    settings = PolicyConfig(
+        hidden_size=6,
+        core=preset("ncp", "WalkerStand").policy.core,
+        readout=BangOffBangReadoutConfig(influence="observed"),
+    )
     policy = build_policy(settings, jax.random.key(0), 1, 1)
     policy = jax.tree.map(lambda a: a + 0.3 * jax.random.normal(jax.random.key(a.size), a.shape), policy)
     start = begin(env, policy, jax.random.key(1))
-    _, trajectory, final_value = jax.jit(functools.partial(collect, env, rollout, 0.99))(policy, empty_stats((1,)), start, jax.random.key(2))
+    _, trajectory, final_value = jax.jit(functools.partial(collect, env, rollout, 0.99))(
+        policy, empty_stats((1,)), start, jax.random.key(2)
+    )
     assert set(np.unique(trajectory.action)) == {-1.0, 0.0, 1.0}
     config = PPOConfig(minibatches=1)
-    batch = take_minibatch(make_batch(config, 10.0, empty_stats((1,)), empty_stats(), trajectory, final_value), jnp.arange(4))
+    batch = take_minibatch(
+        make_batch(config, 10.0, empty_stats((1,)), empty_stats(), trajectory, final_value), jnp.arange(4)
+    )
     unrolled = jax.jit(unroll_policy)(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     # float32 sums in another order.
-    np.testing.assert_allclose(jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob), np.ones((12, 4)), atol=1e-5)
+    np.testing.assert_allclose(
+        jnp.exp(unrolled.control.log_prob(batch.rows.action) - batch.rows.log_prob),
+        np.ones((12, 4)),
+        atol=1e-5,
+    )
     # The co-state loss has a target behind stop_gradient, which differences do not see.
     without = dataclasses.replace(config, costate_coef=0.0, terminal_coef=0.3)
     with jax.enable_x64(True):
@@ -211,7 +268,11 @@ def test_first_importance_ratio_is_one_and_the_gradient_of_the_loss_is_that_of_f
         gradient = jax.grad(loss)(policy)
         leaves, structure = jax.tree.flatten(policy)
         keys = jax.random.split(jax.random.key(3), len(leaves))
-        direction = jax.tree.unflatten(structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)])
+        direction = jax.tree.unflatten(
+            structure, [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)]
+        )
         slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), gradient, direction)))
-        ahead, behind = (loss(jax.tree.map(lambda a, d, s=s: a + s * d, policy, direction)) for s in (1e-6, -1e-6))
+        ahead, behind = (
+            loss(jax.tree.map(lambda a, d, s=s: a + s * d, policy, direction)) for s in (1e-6, -1e-6)
+        )
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-6, rtol=1e-6)

@@ -37,7 +37,9 @@ def experience():
     """A rollout that goes on where another one ended, by a policy whose weights are not the initial ones; states are kept for every second step."""
     env = AnalyticEnv(RememberedCue(), ROLLOUT.environments)
     policy = build_policy(PolicyConfig(H, LSTMConfig()), jax.random.key(0), 1, 1)
-    policy = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), policy)
+    policy = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), policy
+    )
     run = jax.jit(functools.partial(collect, env, ROLLOUT, 0.99, cut=2))
     state, _, _ = run(policy, empty_stats((1,)), begin(env, policy, jax.random.key(1)), jax.random.key(2))
     _, trajectory, final_value = run(policy, empty_stats((1,)), state, jax.random.key(3))
@@ -50,11 +52,19 @@ def test_pieces_of_a_rollout_start_from_all_that_was_carried_there():
     policy, trajectory, final_value = experience()
     assert trajectory.core_state.shape == (4, 3, 2 * H)
     stats = empty_stats((1,))
-    batch = make_batch(PPOConfig(bptt_length=2), ROLLOUT.observation_clip, stats, empty_stats(), trajectory, final_value)
+    batch = make_batch(
+        PPOConfig(bptt_length=2), ROLLOUT.observation_clip, stats, empty_stats(), trajectory, final_value
+    )
     values = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).value
     np.testing.assert_allclose(values, batch.rows.value, atol=1e-6)  # float32 sums in another order
     shown_alone = batch.core_state.at[:, H:].set(0.0)
-    assert np.abs(unroll_policy(policy, batch.rows.observation, shown_alone, batch.rows.is_first).value - batch.rows.value).max() > 0.01
+    assert (
+        np.abs(
+            unroll_policy(policy, batch.rows.observation, shown_alone, batch.rows.is_first).value
+            - batch.rows.value
+        ).max()
+        > 0.01
+    )
 
 
 def test_the_hidden_state_before_an_observation_is_what_was_shown_then():
@@ -75,10 +85,15 @@ def test_the_hidden_state_before_an_observation_is_what_was_shown_then():
 
 def test_a_burn_in_hands_on_the_whole_state():
     critic = build_critic(PolicyConfig(H, CoRNNConfig()), 4, jax.random.key(0), 2, 1)
-    inputs, is_first = jax.random.normal(jax.random.key(1), (9, 3, 4)), jnp.zeros((9, 3), bool).at[4, 1].set(True)
+    inputs, is_first = (
+        jax.random.normal(jax.random.key(1), (9, 3, 4)),
+        jnp.zeros((9, 3), bool).at[4, 1].set(True),
+    )
     start = jax.random.normal(jax.random.key(2), (3, 2 * H))
     hiddens = read_window(critic, inputs, is_first, 0, start).hiddens
-    np.testing.assert_allclose(read_window(critic, inputs, is_first, 6, start).hiddens, hiddens[6:], atol=1e-6)
+    np.testing.assert_allclose(
+        read_window(critic, inputs, is_first, 6, start).hiddens, hiddens[6:], atol=1e-6
+    )
 
 
 class Robot(AbstractActuators):
@@ -91,14 +106,20 @@ class Robot(AbstractActuators):
 def test_a_controller_shows_h_and_forgets_everything():
     policy, _, _ = experience()
     controller = PolicyController(policy=policy, stats=empty_stats((1,)), observation_clip=None)
-    now = TimeStep(jnp.array([[0.3], [-0.8]]), jnp.zeros(2), jnp.ones(2), jnp.zeros(2, bool), jnp.zeros(2, bool))
-    memory = controller.with_core_state(controller.empty_memory(Robot()), jax.random.normal(jax.random.key(4), (2, 2 * H)))
+    now = TimeStep(
+        jnp.array([[0.3], [-0.8]]), jnp.zeros(2), jnp.ones(2), jnp.zeros(2, bool), jnp.zeros(2, bool)
+    )
+    memory = controller.with_core_state(
+        controller.empty_memory(Robot()), jax.random.normal(jax.random.key(4), (2, 2 * H))
+    )
     control, after = controller.decide(Robot(), now, memory)
     np.testing.assert_allclose(controller.hidden(after), controller.core_state(after)[:, :H])
     erased = forgetful(controller, (1, 1_000))
     # The first stream forgets before every step and is left with what a core does that carries nothing; the second one does not forget yet.
     forgot, inner = erased.decide(Robot(), now, (memory, jnp.array([1, 1])))
-    fresh = step_batch(policy.core, controller.feature(now, memory), jnp.zeros((2, 2 * H)), jnp.zeros(2, bool))
+    fresh = step_batch(
+        policy.core, controller.feature(now, memory), jnp.zeros((2, 2 * H)), jnp.zeros(2, bool)
+    )
     np.testing.assert_allclose(erased.core_state(inner)[0], fresh[0], atol=1e-6)
     np.testing.assert_allclose(forgot[1], control[1], atol=1e-6)
     assert np.abs(forgot[0] - control[0]).max() > 1e-3

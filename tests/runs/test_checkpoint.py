@@ -27,7 +27,9 @@ from costate.policies.policy import PolicyConfig, build_policy
 from costate.runs.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 
 # Ten steps in an iteration, of two environments.
-CONFIG = RunConfig("WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), ppo=PPOConfig(minibatches=2))
+CONFIG = RunConfig(
+    "WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), ppo=PPOConfig(minibatches=2)
+)
 
 
 @functools.partial(jax.jit, static_argnames="width")
@@ -59,7 +61,11 @@ def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
 def test_the_last_three_are_kept(tmp_path):
     for step in (10, 20, 100, 1000, 200):
         save_at(tmp_path, step)
-    assert [folder.name for folder in folders(tmp_path)] == ["step_000000000100", "step_000000000200", "step_000000001000"]
+    assert [folder.name for folder in folders(tmp_path)] == [
+        "step_000000000100",
+        "step_000000000200",
+        "step_000000001000",
+    ]
 
 
 @pytest.mark.parametrize("file", [STATE_FILE, RECORD_FILE])
@@ -72,7 +78,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file
     if damage == "truncate":
         path.write_bytes(content[: len(content) // 2])
     elif damage == "alter":
-        path.write_bytes(content.replace(b'"env_steps": 20', b'"env_steps": 30') if file == RECORD_FILE else content[:-1] + bytes([content[-1] ^ 1]))
+        path.write_bytes(
+            content.replace(b'"env_steps": 20', b'"env_steps": 30')
+            if file == RECORD_FILE
+            else content[:-1] + bytes([content[-1] ^ 1])
+        )
     else:
         path.unlink()
     warnings = []
@@ -87,7 +97,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file
 def test_no_usable_checkpoint_is_an_error_that_says_why(tmp_path):
     save_at(tmp_path, 10)
     (folders(tmp_path)[0] / STATE_FILE).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"No usable checkpoint .*state.safetensors is truncated or was altered"):
+    with pytest.raises(
+        CheckpointError, match=r"No usable checkpoint .*state.safetensors is truncated or was altered"
+    ):
         load_latest(tmp_path, CONFIG, state(), print)
     with pytest.raises(CheckpointError, match="There is none"):
         load_latest(tmp_path / "nowhere", CONFIG, state(), print)
@@ -95,7 +107,9 @@ def test_no_usable_checkpoint_is_an_error_that_says_why(tmp_path):
 
 def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path):
     save_at(tmp_path, 10)
-    with pytest.raises(CheckpointError, match=r"policy.* is float32\[.*8.*\], but this policy needs float32\[.*16.*\]"):
+    with pytest.raises(
+        CheckpointError, match=r"policy.* is float32\[.*8.*\], but this policy needs float32\[.*16.*\]"
+    ):
         load(folders(tmp_path)[0], CONFIG, state(width=16))
 
 
@@ -122,7 +136,11 @@ def reseal(folder, **changes) -> None:
     path = folder / RECORD_FILE
     record = json.loads(path.read_text()) | changes
     del record["digest"]
-    path.write_text(json.dumps(record | {"digest": hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()}))
+    path.write_text(
+        json.dumps(
+            record | {"digest": hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()}
+        )
+    )
 
 
 def config_with(**changes):
@@ -133,20 +151,37 @@ def config_with(**changes):
     ("changes", "message"),
     [
         ({"config": config_with(task=5)}, "config.task is 5, but it should be str"),
-        ({"config": config_with(policy={"core": {"name": 5}})}, "The name of a core is 5, but a name is a text"),
-        ({"config": config_with(policy={"readout": {"name": ["quadratic"]}})}, r"The name of a readout is \['quadratic'\], but a name is a text"),
-        ({"config": config_with(seed=99_999_999_999_999_999_999)}, "seed is 99999999999999999999, but seeds are whole numbers"),
-        ({"config": config_with(ppo={"learning_rate": 10**400})}, "config.ppo.learning_rate is a number of 401 digits"),
+        (
+            {"config": config_with(policy={"core": {"name": 5}})},
+            "The name of a core is 5, but a name is a text",
+        ),
+        (
+            {"config": config_with(policy={"readout": {"name": ["quadratic"]}})},
+            r"The name of a readout is \['quadratic'\], but a name is a text",
+        ),
+        (
+            {"config": config_with(seed=99_999_999_999_999_999_999)},
+            "seed is 99999999999999999999, but seeds are whole numbers",
+        ),
+        (
+            {"config": config_with(ppo={"learning_rate": 10**400})},
+            "config.ppo.learning_rate is a number of 401 digits",
+        ),
         ({"config": config_with(ppo={"learning_rate": float("nan")})}, "learning_rate is nan"),
         ({"iteration": 3}, "iteration 3 and step 20, but an iteration has 10 steps"),
-        ({"restarts": [2]}, "its restarts should be 2 counts, one for each environment, of at most 12 episodes, but they are 1, the largest 2"),
+        (
+            {"restarts": [2]},
+            "its restarts should be 2 counts, one for each environment, of at most 12 episodes, but they are 1, the largest 2",
+        ),
         ({"restarts": []}, "its restarts should be 2 counts"),
         # To reset a simulator so often takes for ever.
         ({"restarts": [2, 10**9]}, "the largest 1,000,000,000"),
         ({"slowdowns": 10**9}, "the learning rate cannot have been halved 1,000,000,000 times"),
     ],
 )
-def test_a_checkpoint_that_was_altered_and_sealed_anew_is_named_and_the_one_before_is_used(tmp_path, changes, message):
+def test_a_checkpoint_that_was_altered_and_sealed_anew_is_named_and_the_one_before_is_used(
+    tmp_path, changes, message
+):
     save_at(tmp_path, 10)
     save_at(tmp_path, 20)
     newest = folders(tmp_path)[-1]
@@ -156,7 +191,9 @@ def test_a_checkpoint_that_was_altered_and_sealed_anew_is_named_and_the_one_befo
     warnings = []
     checkpoint, _, _ = load_latest(tmp_path, CONFIG, state(), warnings.append)
     assert checkpoint.env_steps == 10
-    assert [str(newest) in warning and "Falling back to step_000000000010" in warning for warning in warnings] == [True]
+    assert [
+        str(newest) in warning and "Falling back to step_000000000010" in warning for warning in warnings
+    ] == [True]
 
 
 def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path):
@@ -215,12 +252,19 @@ def on_disk(monkeypatch):
     return events
 
 
-def test_a_checkpoint_and_its_name_are_on_the_disk_before_the_one_that_it_replaces_goes(tmp_path, on_disk, monkeypatch):
+def test_a_checkpoint_and_its_name_are_on_the_disk_before_the_one_that_it_replaces_goes(
+    tmp_path, on_disk, monkeypatch
+):
     directory, name = tmp_path / "checkpoints", "step_000000000010"
     save_at(directory, 10)
     whole = [f"flush {STATE_FILE}", f"flush {RECORD_FILE}", f"flush .{name}.partial"]
     # The folder that holds checkpoints is new, and its name must last as well.
-    assert on_disk == [f"flush {tmp_path.name}", *whole, f"rename .{name}.partial to {name}", "flush checkpoints"]
+    assert on_disk == [
+        f"flush {tmp_path.name}",
+        *whole,
+        f"rename .{name}.partial to {name}",
+        "flush checkpoints",
+    ]
     on_disk.clear()
     remove = shutil.rmtree
     monkeypatch.setattr(shutil, "rmtree", lambda path: (on_disk.append(f"remove {path.name}"), remove(path)))
@@ -231,14 +275,22 @@ def test_a_checkpoint_and_its_name_are_on_the_disk_before_the_one_that_it_replac
 
 def test_a_new_file_and_its_name_are_on_the_disk(tmp_path, on_disk):
     write_atomically(tmp_path / "config.json", b"{}")
-    assert on_disk == ["flush .config.json.partial", "rename .config.json.partial to config.json", f"flush {tmp_path.name}"]
+    assert on_disk == [
+        "flush .config.json.partial",
+        "rename .config.json.partial to config.json",
+        f"flush {tmp_path.name}",
+    ]
     on_disk.clear()
     make_folders(tmp_path / "task" / "variant" / "seed")
     assert on_disk == [f"flush {tmp_path.name}", "flush task", "flush variant"]
 
 
-@pytest.mark.parametrize(("number", "fails"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
-def test_a_file_system_that_cannot_flush_names_is_no_obstacle_but_a_broken_disk_is(tmp_path, monkeypatch, number, fails):
+@pytest.mark.parametrize(
+    ("number", "fails"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)]
+)
+def test_a_file_system_that_cannot_flush_names_is_no_obstacle_but_a_broken_disk_is(
+    tmp_path, monkeypatch, number, fails
+):
     def refuse(descriptor):
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise OSError(number, os.strerror(number))

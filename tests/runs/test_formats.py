@@ -31,7 +31,9 @@ def test_an_old_run_acts_as_it_did(folder: pathlib.Path) -> None:
     checkpoint, _ = load_state(run, None, pytest.fail)
     assert checkpoint.env_steps == shown_steps(run)[-1]
     for policy in (costate.load(run), costate.load(folder / "policy.costate")):
-        np.testing.assert_allclose([policy.step(observation) for observation in observations()], expected, atol=1e-5)
+        np.testing.assert_allclose(
+            [policy.step(observation) for observation in observations()], expected, atol=1e-5
+        )
     for step in shown_steps(run):
         assert load_insight(run, step, pytest.fail)[0].env_steps == step
 

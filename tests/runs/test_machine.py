@@ -47,7 +47,14 @@ def test_a_container_has_no_more_than_it_is_allowed(machine, folder, limit, take
 
 
 def test_a_container_without_a_limit_has_what_the_machine_has(machine):
-    written(machine, {"sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.current": "1\n", "sys/fs/cgroup/memory.stat": "inactive_file 0\n"})
+    written(
+        machine,
+        {
+            "sys/fs/cgroup/memory.max": "max\n",
+            "sys/fs/cgroup/memory.current": "1\n",
+            "sys/fs/cgroup/memory.stat": "inactive_file 0\n",
+        },
+    )
     assert available_memory(machine) == 8 * GIGABYTE
 
 

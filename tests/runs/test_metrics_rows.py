@@ -46,7 +46,9 @@ def test_a_last_line_without_an_end_is_a_row_if_it_is_whole() -> None:
 def run(quick_config: RunConfig, tmp_path: pathlib.Path) -> Run:
     """A run with a log of five iterations of 4,000 steps."""
     run = create_run(tmp_path / "run", quick_config, {}, overwrite=False)
-    run.metrics.write_text("".join(json.dumps({"iteration": i, "env_steps": 4000 * i}) + "\n" for i in range(1, 6)))
+    run.metrics.write_text(
+        "".join(json.dumps({"iteration": i, "env_steps": 4000 * i}) + "\n" for i in range(1, 6))
+    )
     return run
 
 
@@ -68,7 +70,9 @@ def test_one_damaged_line_costs_no_other_row(run: Run) -> None:
     (warning,) = log_from(run, 4)
     assert [row["iteration"] for row in run.read_metrics()] == [1, 3, 4]
     assert run.damaged_metrics.read_text() == "#####\n"
-    assert warning.startswith(f"{run.metrics} is damaged in line 2: set aside in {run.damaged_metrics}. All other rows are kept; ")
+    assert warning.startswith(
+        f"{run.metrics} is damaged in line 2: set aside in {run.damaged_metrics}. All other rows are kept; "
+    )
     # Said once; what was set aside stays there, and what is damaged later comes to it.
     assert log_from(run, 4) == []
     damage(run, 1, "{}")
@@ -88,7 +92,9 @@ def test_a_line_that_was_cut_off_by_a_kill_is_no_damage_unless_its_row_is_missin
     assert [row["iteration"] for row in run.read_metrics()] == [1, 2, 3, 4]
 
 
-def test_training_that_goes_on_with_a_damaged_log_says_so_and_is_not_disturbed(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_training_that_goes_on_with_a_damaged_log_says_so_and_is_not_disturbed(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     whole = train(quick_config, tmp_path / "whole").run
     shutil.copytree(whole.path, tmp_path / "run")
     run = open_run(tmp_path / "run")
@@ -112,7 +118,9 @@ def test_training_that_goes_on_with_a_damaged_log_says_so_and_is_not_disturbed(q
 
 
 @pytest.mark.parametrize("content", ["{}", '"x"', "#####"])
-def test_a_report_of_a_damaged_log_neither_fails_nor_writes(content: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_a_damaged_log_neither_fails_nor_writes(
+    content: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(FIXTURES / "ppo", tmp_path / "runs" / "run")
     run = open_run(tmp_path / "runs" / "run")
     damage(run, 1, content)

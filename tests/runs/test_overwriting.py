@@ -19,7 +19,10 @@ NEW = RunConfig("LQR", seed=7)
 
 
 def everything_in(folder: pathlib.Path) -> dict[str, bytes | None]:
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
 
 
 @pytest.fixture
@@ -52,12 +55,17 @@ PROJECTS = {
 
 @pytest.mark.parametrize("what", PROJECTS)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_strangers_project_is_refused_whatever_its_config_json_says(what: str, overwrite: bool, tmp_path: pathlib.Path) -> None:
+def test_a_strangers_project_is_refused_whatever_its_config_json_says(
+    what: str, overwrite: bool, tmp_path: pathlib.Path
+) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "config.json").write_text(PROJECTS[what])
     before = everything_in(project)
-    with pytest.raises(RunDirectoryError, match=r"project is not a run directory: its config\.json was not written by costate"):
+    with pytest.raises(
+        RunDirectoryError,
+        match=r"project is not a run directory: its config\.json was not written by costate",
+    ):
         create_run(project, NEW, {}, overwrite=overwrite)
     assert everything_in(project) == before
 
@@ -70,20 +78,25 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_run_with_something_of_somebody_else_in_it_is_refused_and_that_is_named(name: str, run: pathlib.Path) -> None:
+def test_a_run_with_something_of_somebody_else_in_it_is_refused_and_that_is_named(
+    name: str, run: pathlib.Path
+) -> None:
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text("years of work")
     before = everything_in(run)
     named = ".git" if name.startswith(".git") else "notes" if name.startswith("notes") else name
     with pytest.raises(
-        RunDirectoryError, match=rf"seed-0 holds what costate did not write: {named}\. Nothing was replaced.* Move away what is yours"
+        RunDirectoryError,
+        match=rf"seed-0 holds what costate did not write: {named}\. Nothing was replaced.* Move away what is yours",
     ):
         create_run(run, NEW, {}, overwrite=True)
     assert everything_in(run) == before
     assert [path.name for path in run.parent.iterdir()] == ["seed-0"]
 
 
-def test_the_working_directory_its_parents_and_home_are_refused(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_its_parents_and_home_are_refused(
+    run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = everything_in(run)
     monkeypatch.chdir(run)
     for path in (pathlib.Path(), run):
@@ -100,11 +113,15 @@ def test_the_working_directory_its_parents_and_home_are_refused(run: pathlib.Pat
     assert everything_in(run) == before
 
 
-def test_a_run_is_not_replaced_through_a_link_and_a_link_in_it_is_not_followed(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_run_is_not_replaced_through_a_link_and_a_link_in_it_is_not_followed(
+    run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     link, elsewhere = tmp_path / "link", tmp_path / "elsewhere"
     link.symlink_to(run)
     before = everything_in(run)
-    with pytest.raises(RunDirectoryError, match=r"link is a symbolic link to .*seed-0, and what it points to is not replaced"):
+    with pytest.raises(
+        RunDirectoryError, match=r"link is a symbolic link to .*seed-0, and what it points to is not replaced"
+    ):
         create_run(link, NEW, {}, overwrite=True)
     shutil.move(run / "checkpoints", elsewhere)
     (run / "checkpoints").symlink_to(elsewhere)
@@ -118,7 +135,9 @@ def test_a_run_is_not_replaced_through_a_link_and_a_link_in_it_is_not_followed(r
         check_free(tmp_path / "nowhere", overwrite=False)
 
 
-def test_the_command_says_what_was_found(run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_was_found(
+    run: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (run / "thesis.tex").write_text("years of work")
     assert main(["train", "LQR", "--overwrite", "--out", str(run)]) == 1
     assert "holds what costate did not write: thesis.tex. Nothing was replaced" in capsys.readouterr().err
@@ -152,7 +171,9 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
 
 
 @pytest.mark.thorough
-def test_whenever_a_replacement_is_killed_the_old_run_or_the_new_one_is_there(run: pathlib.Path, tmp_path: pathlib.Path, victims: Forge) -> None:
+def test_whenever_a_replacement_is_killed_the_old_run_or_the_new_one_is_there(
+    run: pathlib.Path, tmp_path: pathlib.Path, victims: Forge
+) -> None:
     old = everything_in(run)
     was_old = was_new = False
     for moment in range(200):
@@ -178,7 +199,9 @@ def test_whenever_a_replacement_is_killed_the_old_run_or_the_new_one_is_there(ru
     assert was_new
 
 
-def test_a_run_that_was_moved_aside_is_brought_back_and_one_that_was_replaced_is_cleared(run: pathlib.Path) -> None:
+def test_a_run_that_was_moved_aside_is_brought_back_and_one_that_was_replaced_is_cleared(
+    run: pathlib.Path,
+) -> None:
     config, aside = open_run(run).config, run.with_name(".seed-0.old")
     run.rename(aside)
     assert open_run(run).config == config

@@ -34,7 +34,9 @@ def test_a_ring_comes_back_as_it_was_after_any_number_of_saves(tmp_path, storage
         chunks = save_new_rows(tmp_path, replay, chunks)
         restored = load_rows(tmp_path, chunks, jax.eval_shape(lambda replay=replay: replay))
         jax.tree.map(np.testing.assert_array_equal, restored, replay)
-        assert jax.tree.map(lambda leaf: leaf.dtype, restored) == jax.tree.map(lambda leaf: leaf.dtype, replay)
+        assert jax.tree.map(lambda leaf: leaf.dtype, restored) == jax.tree.map(
+            lambda leaf: leaf.dtype, replay
+        )
 
 
 def test_only_rows_that_are_new_are_written(tmp_path):
@@ -66,11 +68,15 @@ def test_rows_that_were_overwritten_before_a_save_are_not_missed(tmp_path):
 
 
 def test_a_damaged_or_missing_chunk_is_named(tmp_path):
-    replay = grown(np.random.default_rng(0), empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY), 4)
+    replay = grown(
+        np.random.default_rng(0), empty_replay(CAPACITY, STREAMS, OBSERVATION, ACTION, memory_size=MEMORY), 4
+    )
     chunks = save_new_rows(tmp_path, replay, ())
     file = tmp_path / chunks[0].file
     other = empty_replay(CAPACITY, STREAMS, OBSERVATION + 1, ACTION, memory_size=MEMORY)
-    with pytest.raises(CheckpointError, match=r"does not fit this run's replay: observation should be float32\[4, 3, 3\]"):
+    with pytest.raises(
+        CheckpointError, match=r"does not fit this run's replay: observation should be float32\[4, 3, 3\]"
+    ):
         load_rows(tmp_path, chunks, other)
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
     with pytest.raises(CheckpointError, match=f"{file.name} is truncated or was altered"):
@@ -85,7 +91,10 @@ def test_rows_that_are_not_finite_are_not_stored(tmp_path):
     broken = rows(np.random.default_rng(0), 2)
     broken = ReplayRows(
         broken.observation.at[0, 0, 0].set(jnp.nan),
-        *(getattr(broken, name) for name in ("action", "reward", "discount", "is_first", "is_last", "seen", "memory")),
+        *(
+            getattr(broken, name)
+            for name in ("action", "reward", "discount", "is_first", "is_last", "seen", "memory")
+        ),
     )
     with pytest.raises(CheckpointError, match="observation of the newest rows"):
         save_new_rows(tmp_path, append(replay, broken), ())

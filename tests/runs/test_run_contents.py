@@ -15,11 +15,17 @@ from costate.runs.run_directory import check_free
 from costate.training.loop import resume, train
 
 SMALL = RunConfig(
-    "CartpoleSwingup", steps=4000, policy=PolicyConfig(hidden_size=4), rollout=RolloutConfig(environments=4), ppo=PPOConfig(epochs=1, minibatches=1)
+    "CartpoleSwingup",
+    steps=4000,
+    policy=PolicyConfig(hidden_size=4),
+    rollout=RolloutConfig(environments=4),
+    ppo=PPOConfig(epochs=1, minibatches=1),
 )
 
 
-def test_a_run_that_was_trained_stopped_and_continued_holds_nothing_foreign(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_run_that_was_trained_stopped_and_continued_holds_nothing_foreign(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     run = train(dataclasses.replace(quick_config, steps=8000), tmp_path / "run").run
     with open(run.metrics, "a") as file:
         file.write("damaged\n")
@@ -30,7 +36,9 @@ def test_a_run_that_was_trained_stopped_and_continued_holds_nothing_foreign(quic
 
 
 @pytest.mark.thorough
-def test_no_command_puts_anything_into_the_folder_of_a_run_that_is_not_known(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_command_puts_anything_into_the_folder_of_a_run_that_is_not_known(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = train(SMALL, tmp_path / "run", wandb="costate").run
     where, few = str(run.path), ["--episodes", "2"]
@@ -49,7 +57,16 @@ def test_no_command_puts_anything_into_the_folder_of_a_run_that_is_not_known(tmp
         assert main(arguments) == 0, arguments
         assert foreign_entries(run.path) == [], arguments
     folders = {path.name for path in run.path.iterdir() if path.is_dir()}
-    assert folders >= {"checkpoints", "milestones", "evaluations", "alignment", "export", "videos", "report", "wandb"}
+    assert folders >= {
+        "checkpoints",
+        "milestones",
+        "evaluations",
+        "alignment",
+        "export",
+        "videos",
+        "report",
+        "wandb",
+    }
     check_free(run.path, overwrite=True)
 
 

@@ -76,21 +76,34 @@ def test_training_holds_its_run_and_lets_go(quick_config: RunConfig, tmp_path: p
     train(config, tmp_path / "run", overwrite=True)
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused_and_not_followed(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_link_in_the_place_of_a_lock_is_refused_and_not_followed(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     run, thesis = create_run(tmp_path / "run", quick_config, {}, overwrite=False), tmp_path / "thesis.tex"
     thesis.write_text("years of work")
     (run.path / "run.lock").symlink_to(thesis)
-    with pytest.raises(StorageError, match=r"run\.lock: it is a symbolic link to .*thesis\.tex"), held(run.path):
+    with (
+        pytest.raises(StorageError, match=r"run\.lock: it is a symbolic link to .*thesis\.tex"),
+        held(run.path),
+    ):
         pass
     assert thesis.read_text() == "years of work"
 
 
-def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(
+    quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     """Also under two names, as a hard link, which looks like any other file."""
     run, thesis = create_run(tmp_path / "run", quick_config, {}, overwrite=False), tmp_path / "thesis.tex"
     thesis.write_text("years of work")
     (run.path / "run.lock").hardlink_to(thesis)
-    with pytest.raises(StorageError, match=r"run\.lock should be a lock, but it holds something that costate did not write"), held(run.path):
+    with (
+        pytest.raises(
+            StorageError,
+            match=r"run\.lock should be a lock, but it holds something that costate did not write",
+        ),
+        held(run.path),
+    ):
         pass
     assert thesis.read_text() == "years of work"
     # What a process left that was killed while it wrote down who it is.
@@ -99,8 +112,12 @@ def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(quick_confi
         assert '"process": ' in thesis.read_text()
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.damaged.jsonl", "events.out.tfevents.2000000000.here.0", "wandb"])
-def test_nothing_in_the_folder_of_a_run_is_written_through_a_link(name: str, quick_config: RunConfig, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "metrics.damaged.jsonl", "events.out.tfevents.2000000000.here.0", "wandb"]
+)
+def test_nothing_in_the_folder_of_a_run_is_written_through_a_link(
+    name: str, quick_config: RunConfig, tmp_path: pathlib.Path
+) -> None:
     run, thesis = create_run(tmp_path / "run", quick_config, {}, overwrite=False), tmp_path / "thesis.tex"
     thesis.write_text('years of work\n{"env_steps": 4000}\n')
     if name == "metrics.damaged.jsonl":

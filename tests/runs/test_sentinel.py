@@ -31,7 +31,9 @@ class Victim:
     """A program that says when it is stuck."""
 
     def __init__(self, program: str) -> None:
-        self._process = subprocess.Popen([sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         # A mistake must not hold up the tests.
         self._limit = threading.Timer(PATIENCE, self._process.kill)
         self._limit.start()
@@ -71,7 +73,9 @@ def test_a_request_to_stop_is_answered_at_once_and_a_second_one_ends_the_program
 
 def test_one_request_suffices_where_there_is_nothing_to_save():
     """As while it compiles."""
-    victim = Victim("with ended_politely(), stop_requests(b'heard\\n') as stop, stop.nothing_to_save():\n    stuck()")
+    victim = Victim(
+        "with ended_politely(), stop_requests(b'heard\\n') as stop, stop.nothing_to_save():\n    stuck()"
+    )
     victim.strike(signal.SIGTERM)
     assert victim.end() == (130, "heard\nstopped at once; the last checkpoint is kept\n")
 
@@ -124,8 +128,14 @@ class JaxRuntimeError(RuntimeError):
     ("error", "said"),
     [
         (MemoryError(), "Memory ran out. Use a smaller --hidden-size"),
-        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12 bytes."), "ran out in a compiled program (RESOURCE_EXHAUSTED"),
-        (JaxRuntimeError("INTERNAL: Error dispatching computation: Out of memory allocating 12 bytes."), "Error dispatching"),
+        (
+            JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12 bytes."),
+            "ran out in a compiled program (RESOURCE_EXHAUSTED",
+        ),
+        (
+            JaxRuntimeError("INTERNAL: Error dispatching computation: Out of memory allocating 12 bytes."),
+            "Error dispatching",
+        ),
     ],
 )
 def test_an_allocation_that_failed_is_explained(error, said):

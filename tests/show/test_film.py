@@ -22,7 +22,9 @@ from costate.show.film import annotated, film, shortened, side_by_side, spread_o
 from costate.show.player import Moment, Player
 from costate.show.settings import EpisodeConfig, FilmConfig
 
-SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+SMALL = RunConfig(
+    task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4)
+)
 
 
 def can_draw() -> bool:
@@ -33,7 +35,9 @@ def can_draw() -> bool:
     return True
 
 
-draws = pytest.mark.skipif(not can_draw(), reason="neither EGL (libegl1 libgl1-mesa-dri) nor OSMesa (libosmesa6) is installed")
+draws = pytest.mark.skipif(
+    not can_draw(), reason="neither EGL (libegl1 libgl1-mesa-dri) nor OSMesa (libosmesa6) is installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +108,25 @@ def test_a_grid_of_a_run_that_was_interrupted_has_its_checkpoints_too(tmp_path: 
 
 
 @draws
-def test_a_film_goes_into_a_folder_that_is_given_and_never_replaces_one(run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_goes_into_a_folder_that_is_given_and_never_replaces_one(
+    run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also into one whose name ends like that of a film."""
     folder = tmp_path / "mine.mp4"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    arguments = ["video", str(run.path), "--out", str(folder), "--seconds", "0.2", "--width", "64", "--height", "64"]
+    arguments = [
+        "video",
+        str(run.path),
+        "--out",
+        str(folder),
+        "--seconds",
+        "0.2",
+        "--width",
+        "64",
+        "--height",
+        "64",
+    ]
     assert cli.main(arguments) == 0
     name = f"{SMALL.task}_step_{12000:012d}.mp4"
     assert sorted(path.name for path in folder.iterdir()) == [name, "thesis.tex"]
@@ -124,7 +141,9 @@ def test_which_policies_are_filmed(run: Run, tmp_path: pathlib.Path) -> None:
     assert [tile.step for tile in tiles_of([run], (), grid=False)] == [12000]
     assert [tile.step for tile in tiles_of([run], (), grid=True)] == [0, 4000, 8000, 12000]
     assert [tile.step for tile in tiles_of([run], (4000, 0), grid=False)] == [4000, 0]
-    assert [tile.title for tile in tiles_of([run, run], (), grid=True)] == ["nc-gru+environments=4+hidden-size=8, seed 0"] * 2
+    assert [tile.title for tile in tiles_of([run, run], (), grid=True)] == [
+        "nc-gru+environments=4+hidden-size=8, seed 0"
+    ] * 2
     with pytest.raises(CheckpointError, match=r"no policy after 5 steps\. Available: 0, 4000"):
         tiles_of([run], (5,), grid=False)
     with pytest.raises(ConfigError, match="several policies of one run"):
@@ -135,10 +154,27 @@ def test_which_policies_are_filmed(run: Run, tmp_path: pathlib.Path) -> None:
 
 
 @draws
-def test_a_film_has_its_length_and_shows_the_robot(run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_has_its_length_and_shows_the_robot(
+    run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "film.mp4"
     code = cli.main(
-        ["video", str(run.path), "--out", str(out), "--seconds", "0.8", "--fps", "20", "--width", "160", "--height", "120", "--dropout", "0"]
+        [
+            "video",
+            str(run.path),
+            "--out",
+            str(out),
+            "--seconds",
+            "0.8",
+            "--fps",
+            "20",
+            "--width",
+            "160",
+            "--height",
+            "120",
+            "--dropout",
+            "0",
+        ]
     )
     assert code == 0
     said = capsys.readouterr().out
@@ -164,7 +200,12 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
     picture = Image.open(out)
     assert picture.size == (192, 64)
     assert picture.n_frames == 3
-    assert told == [(None, "loading"), (1 / 3, "picture 1 of 3"), (2 / 3, "picture 2 of 3"), (1.0, "picture 3 of 3")]
+    assert told == [
+        (None, "loading"),
+        (1 / 3, "picture 1 of 3"),
+        (2 / 3, "picture 2 of 3"),
+        (1.0, "picture 3 of 3"),
+    ]
     assert len(returns) == 2
 
 
@@ -172,7 +213,12 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
 def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path) -> None:
     """The same policy twice is the same picture twice."""
     out = tmp_path / "twice.gif"
-    film(tiles_of([run], (0, 0), grid=True), FilmConfig(seconds=0.3, fps=10, width=96, height=64), out, pytest.fail)
+    film(
+        tiles_of([run], (0, 0), grid=True),
+        FilmConfig(seconds=0.3, fps=10, width=96, height=64),
+        out,
+        pytest.fail,
+    )
     picture = Image.open(out)
     picture.seek(2)
     pixels = np.asarray(picture.convert("RGB")).astype(int)
@@ -180,7 +226,9 @@ def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path)
 
 
 @draws
-def test_a_film_that_fails_leaves_nothing(run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_that_fails_leaves_nothing(
+    run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "film.gif"
 
     def fail(share: float | None, what: str) -> None:
@@ -188,12 +236,22 @@ def test_a_film_that_fails_leaves_nothing(run: Run, tmp_path: pathlib.Path, monk
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        film(tiles_of([run], (), grid=False), FilmConfig(seconds=0.2, width=64, height=64), out, pytest.fail, fail)
+        film(
+            tiles_of([run], (), grid=False),
+            FilmConfig(seconds=0.2, width=64, height=64),
+            out,
+            pytest.fail,
+            fail,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_nothing_can_draw_the_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(renderer, "BACKENDS", {f"nowhere.{name}": packages for name, packages in renderer.BACKENDS.items()})
+def test_where_nothing_can_draw_the_packages_are_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        renderer, "BACKENDS", {f"nowhere.{name}": packages for name, packages in renderer.BACKENDS.items()}
+    )
     assert cli.main(["video", str(run.path)]) == 1
     said = capsys.readouterr().err
     assert "neither EGL nor OSMesa works here" in said
@@ -203,7 +261,12 @@ def test_where_nothing_can_draw_the_packages_are_named(run: Run, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"seconds": 0.0}, "seconds is 0"), ({"width": 65}, "width is 65"), ({"height": 10}, "height is 10"), ({"fps": 0}, "fps is 0")],
+    [
+        ({"seconds": 0.0}, "seconds is 0"),
+        ({"width": 65}, "width is 65"),
+        ({"height": 10}, "height is 10"),
+        ({"fps": 0}, "fps is 0"),
+    ],
 )
 def test_impossible_films_are_refused(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -216,12 +279,17 @@ def test_a_film_of_an_unknown_kind_is_refused(run: Run, tmp_path: pathlib.Path) 
 
 
 @draws
-def test_a_film_of_an_episode_that_ends_early_keeps_its_last_picture(run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_of_an_episode_that_ends_early_keeps_its_last_picture(
+    run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     advance, steps = Player.advance, iter(range(10_000))
     monkeypatch.setattr(Player, "advance", lambda self, dark: (advance(self, dark)[0], next(steps) == 20))
     out = tmp_path / "short.gif"
     (total,) = film(
-        tiles_of([run], (), grid=False), FilmConfig(seconds=0.6, fps=10, width=96, height=64, episode=EpisodeConfig(dropout=0.0)), out, pytest.fail
+        tiles_of([run], (), grid=False),
+        FilmConfig(seconds=0.6, fps=10, width=96, height=64, episode=EpisodeConfig(dropout=0.0)),
+        out,
+        pytest.fail,
     )
     assert next(steps) == 21
     assert total > 0.0

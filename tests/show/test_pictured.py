@@ -71,7 +71,11 @@ def tasks() -> Iterator[None]:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> Run:
-    return made_run(tmp_path / "run", RunConfig("Lamp", policy=PolicyConfig(hidden_size=4), rollout=RolloutConfig(environments=4)), steps=(0, 4000))
+    return made_run(
+        tmp_path / "run",
+        RunConfig("Lamp", policy=PolicyConfig(hidden_size=4), rollout=RolloutConfig(environments=4)),
+        steps=(0, 4000),
+    )
 
 
 def test_a_robot_that_draws_itself_shows_what_its_environment_draws() -> None:
@@ -102,7 +106,24 @@ def test_a_film_needs_nothing_that_draws(
     monkeypatch.setattr(renderer, "BACKENDS", {"nowhere.egl": "none"})
     size = ["--width", "128", "--height", "64"]
     # The environment does not say how long a step takes, so it is a twentieth of a second.
-    assert cli.main(["video", str(run.path), "--out", str(tmp_path / "lamp.gif"), "--seconds", "0.5", "--fps", "20", "--dropout", "0", *size]) == 0
+    assert (
+        cli.main(
+            [
+                "video",
+                str(run.path),
+                "--out",
+                str(tmp_path / "lamp.gif"),
+                "--seconds",
+                "0.5",
+                "--fps",
+                "20",
+                "--dropout",
+                "0",
+                *size,
+            ]
+        )
+        == 0
+    )
     assert "return 10.0" in capsys.readouterr().out
     with Image.open(tmp_path / "lamp.gif") as film:
         frames = []
@@ -140,20 +161,28 @@ def test_the_live_view_shows_the_same_picture(run: Run) -> None:
 def test_what_shows_no_picture_is_refused_with_what_to_do() -> None:
     register_gymnasium("Fixed", lambda: Lamp(), episode_steps=20)
     with pytest.raises(
-        ConfigError, match=r"Fixed cannot be drawn: its render\(\) gave NoneType.*render mode is None, and it knows rgb_array.*render_mode=None"
+        ConfigError,
+        match=r"Fixed cannot be drawn: its render\(\) gave NoneType.*render mode is None, and it knows rgb_array.*render_mode=None",
     ):
         TASKS["Fixed"].visible()
     register_gymnasium("Loud", Loud, episode_steps=20)
-    with pytest.raises(ConfigError, match=r"Loud cannot be drawn: its render\(\) raised RuntimeError: no bulb\."):
+    with pytest.raises(
+        ConfigError, match=r"Loud cannot be drawn: its render\(\) raised RuntimeError: no bulb\."
+    ):
         TASKS["Loud"].visible()
-    register_gymnasium_vector("Lamps", lambda count: gymnasium.vector.SyncVectorEnv([lambda: Lamp("rgb_array")] * count), episode_steps=20)
+    register_gymnasium_vector(
+        "Lamps",
+        lambda count: gymnasium.vector.SyncVectorEnv([lambda: Lamp("rgb_array")] * count),
+        episode_steps=20,
+    )
     assert isinstance(TASKS["Lamps"].visible(), AbstractPicturedRobot)
 
 
 def test_a_package_that_render_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(
-        ConfigError, match=r"gym:Pendulum-v1 cannot be drawn: its render\(\) needs a package that is missing\..*gymnasium\[classic_control\]"
+        ConfigError,
+        match=r"gym:Pendulum-v1 cannot be drawn: its render\(\) needs a package that is missing\..*gymnasium\[classic_control\]",
     ):
         TASKS["gym:Pendulum-v1"].visible()
 

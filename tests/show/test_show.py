@@ -43,7 +43,9 @@ from costate.show.view import Meter, _take_newest, open_performance, titles_of, 
 from costate.trained.recording import record_episode
 from costate.trained.trained import load_controller
 
-SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+SMALL = RunConfig(
+    task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4)
+)
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 LAYOUT = (("position", 2), ("velocity", 1))
 
@@ -88,14 +90,23 @@ def test_the_switch_hides_everything_and_leaves_other_faults() -> None:
 def test_what_is_held_in_the_dark_is_the_last_value_of_the_episode() -> None:
     sensors = SwitchedSensors(SensorConfig(dropout=0.5, dark="hold"), LAYOUT)
     rows = [(1.0, False, 0), (2.0, True, 1), (3.0, False, 2), (4.0, True, 0)]
-    read = [float(sensors.read(np.full(3, value), dark, seed=1, step=step).timestep.observation[0, 0]) for value, dark, step in rows]
+    read = [
+        float(sensors.read(np.full(3, value), dark, seed=1, step=step).timestep.observation[0, 0])
+        for value, dark, step in rows
+    ]
     assert read == [1.0, 1.0, 3.0, 0.0]
 
 
 def test_noise_is_drawn_by_seed_and_step_alone() -> None:
     config = SensorConfig(dropout=0.0, noise=1.0)
     first, second = SwitchedSensors(config, LAYOUT), SwitchedSensors(config, LAYOUT)
-    rows = [[np.asarray(one.read(np.zeros(3), False, seed=3, step=step).timestep.observation) for step in range(4)] for one in (first, second)]
+    rows = [
+        [
+            np.asarray(one.read(np.zeros(3), False, seed=3, step=step).timestep.observation)
+            for step in range(4)
+        ]
+        for one in (first, second)
+    ]
     np.testing.assert_array_equal(rows[0], rows[1])
     assert len({float(row[0, 0]) for row in rows[0]}) == 4
 
@@ -110,7 +121,9 @@ def test_pace_keeps_real_time_and_lets_go_of_what_is_too_old() -> None:
     steps = sum(pace.due(tick / 60, speed=1.0) for tick in range(1, 601))
     assert steps == pytest.approx(10.0 / 0.025, abs=1)
     assert Pace(0.025, now=0.0).due(1e3, speed=1.0) == round(LARGEST_BACKLOG / 0.025)
-    assert sum(pace.due(10.0 + tick / 60, speed=0.5) for tick in range(1, 121)) == pytest.approx(1.0 / 0.025, abs=1)
+    assert sum(pace.due(10.0 + tick / 60, speed=0.5) for tick in range(1, 121)) == pytest.approx(
+        1.0 / 0.025, abs=1
+    )
     pace.skip(now=100.0)
     assert pace.due(100.0, speed=1.0) == 0
 
@@ -155,14 +168,19 @@ def test_every_robot_of_dm_control_can_be_drawn(domain: str) -> None:
     visible = [
         i
         for i in range(model.ngeom)
-        if model.geom_group[i] < 3 and model.geom_rgba[i, 3] > 0 and (model.geom_matid[i] < 0 or model.mat_rgba[model.geom_matid[i], 3] > 0)
+        if model.geom_group[i] < 3
+        and model.geom_rgba[i, 3] > 0
+        and (model.geom_matid[i] < 0 or model.mat_rgba[model.geom_matid[i], 3] > 0)
     ]
     assert len(shapes) >= len(visible)
     assert {int(model.geom_type[i]) for i in visible} <= set(map(int, DRAWN))
     for i in visible:
         plane = model.geom_type[i] == GEOM.mjGEOM_PLANE
         # Infinite planes are drawn near the camera.
-        found = plane or any(np.allclose(shape.position, data.geom_xpos[i], atol=1e-5) and shape.kind == model.geom_type[i] for shape in shapes)
+        found = plane or any(
+            np.allclose(shape.position, data.geom_xpos[i], atol=1e-5) and shape.kind == model.geom_type[i]
+            for shape in shapes
+        )
         assert found, f"geom {i} of type {model.geom_type[i]}"
     for shape in shapes:
         vertices, faces = mesh_of(model, shape)
@@ -172,7 +190,10 @@ def test_every_robot_of_dm_control_can_be_drawn(domain: str) -> None:
 
 
 def test_a_height_field_has_its_heights() -> None:
-    field, ground = '<hfield name="h" nrow="2" ncol="3" size="1 2 0.5 0.1"/>', '<geom type="hfield" hfield="h"/>'
+    field, ground = (
+        '<hfield name="h" nrow="2" ncol="3" size="1 2 0.5 0.1"/>',
+        '<geom type="hfield" hfield="h"/>',
+    )
     xml = f"<mujoco><asset>{field}</asset><worldbody>{ground}</worldbody></mujoco>"
     model = mujoco.MjModel.from_xml_string(xml)
     model.hfield_data[:] = [0.0, 0.5, 1.0, 0.0, 0.0, 0.0]
@@ -186,14 +207,20 @@ def test_a_height_field_has_its_heights() -> None:
 
 def test_quaternions_turn_as_their_matrix_does() -> None:
     angle = 0.7
-    turn = np.array([[np.cos(angle), -np.sin(angle), 0.0], [np.sin(angle), np.cos(angle), 0.0], [0.0, 0.0, 1.0]])
+    turn = np.array(
+        [[np.cos(angle), -np.sin(angle), 0.0], [np.sin(angle), np.cos(angle), 0.0], [0.0, 0.0, 1.0]]
+    )
     np.testing.assert_allclose(quaternion(turn), [np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)], atol=1e-12)
 
 
 def test_a_robot_is_darker_in_the_dark_and_the_ground_is_not() -> None:
-    robot = Shape(int(GEOM.mjGEOM_SPHERE), (1.0, 1.0, 1.0), np.zeros(3), np.eye(3), (0.8, 0.6, 0.4, 1.0), -1, True)
+    robot = Shape(
+        int(GEOM.mjGEOM_SPHERE), (1.0, 1.0, 1.0), np.zeros(3), np.eye(3), (0.8, 0.6, 0.4, 1.0), -1, True
+    )
     assert _rgb(robot, dark=False) == (204, 153, 102)
-    assert _rgb(robot, dark=True) == tuple(round(255 * (0.2 * part + 0.8 * grey)) for part, grey in zip((0.8, 0.6, 0.4), DARK, strict=True))
+    assert _rgb(robot, dark=True) == tuple(
+        round(255 * (0.2 * part + 0.8 * grey)) for part, grey in zip((0.8, 0.6, 0.4), DARK, strict=True)
+    )
     assert _rgb(robot._replace(moves=False), dark=True) == (204, 153, 102)
 
 
@@ -209,7 +236,9 @@ def test_a_player_plays_the_episode_that_exact_states_are_recorded_of(runs: list
     player = Player(runs[0], None, pytest.fail)
     player.start(5)
     moments = [player.advance(dark=False)[0] for _ in range(30)]
-    episode = record_episode("CartpoleSwingup", load_controller(runs[0], None, pytest.fail)[1], seed=5, dropout=0.0, steps=30)
+    episode = record_episode(
+        "CartpoleSwingup", load_controller(runs[0], None, pytest.fail)[1], seed=5, dropout=0.0, steps=30
+    )
     np.testing.assert_allclose([moment.action for moment in moments], episode.controls, atol=1e-3)
     np.testing.assert_allclose([moment.reward for moment in moments], episode.rewards, atol=1e-3)
     assert moments[-1].total == pytest.approx(sum(moment.reward for moment in moments))
@@ -239,7 +268,9 @@ def test_robots_side_by_side_meet_the_same_blackouts_and_the_same_episode(runs: 
     left, right = ([moment.seen for moment in history] for history in performance.histories)
     assert left == right
     assert 0.0 < np.mean(left) < 1.0
-    assert [moment.action[0] for moment in performance.histories[0]] != [moment.action[0] for moment in performance.histories[1]]
+    assert [moment.action[0] for moment in performance.histories[0]] != [
+        moment.action[0] for moment in performance.histories[1]
+    ]
     # The same episode again is the same, blackouts included.
     before = [moment.reward for moment in performance.histories[0]]
     performance.restart()
@@ -302,8 +333,13 @@ def test_a_push_gives_the_robot_its_momentum(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_strongest_components_come_first_whatever_their_lengths() -> None:
-    moment = Moment(0.0, 1.0, np.zeros(1), 0.0, 0.0, 0.0, 0.0, np.array([0.1, -2.0, 0.0]), np.array([30.0, 10.0, 0.0]))
-    assert strongest([moment], ("a", "b", "c"), 2) == [("b", -1.0, pytest.approx(1 / 3)), ("a", pytest.approx(0.05), 1.0)]
+    moment = Moment(
+        0.0, 1.0, np.zeros(1), 0.0, 0.0, 0.0, 0.0, np.array([0.1, -2.0, 0.0]), np.array([30.0, 10.0, 0.0])
+    )
+    assert strongest([moment], ("a", "b", "c"), 2) == [
+        ("b", -1.0, pytest.approx(1 / 3)),
+        ("a", pytest.approx(0.05), 1.0),
+    ]
     assert strongest([], ("a",), 2) == []
     assert sensor_names((("height", 1), ("velocity", 2))) == ("height", "velocity 0", "velocity 1")
     assert "<script>" not in bars_of("<script>", [("<script>", 1.0, -1.0)])
@@ -333,7 +369,9 @@ def test_curves_go_from_corner_to_corner() -> None:
         ("lab-machine", "other:8080", None, False),
     ],
 )
-def test_only_requests_for_this_server_are_answered(host: str, asked: str | None, origin: str | None, answer: bool) -> None:
+def test_only_requests_for_this_server_are_answered(
+    host: str, asked: str | None, origin: str | None, answer: bool
+) -> None:
     assert may_ask(host, asked, origin) == answer
 
 
@@ -426,7 +464,11 @@ def test_the_picture_and_the_words_say_the_same_of_the_sensors_in_every_frame(ru
             page.update_scene()
             label = "sensors dark" in page._drawings[0]._label.text
             said.append(label)
-            assert label == ("&nbsp;dark&nbsp;" in page._status.content) == (performance.histories[0][-1].seen == 0.0)
+            assert (
+                label
+                == ("&nbsp;dark&nbsp;" in page._status.content)
+                == (performance.histories[0][-1].seen == 0.0)
+            )
         assert {True, False} == set(said)
         # A new episode starts with sensors that nothing is known of, whatever the last one ended with.
         while not performance.dark:
@@ -473,15 +515,21 @@ def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path
         ({"fps": 0.0}, "fps is 0"),
     ],
 )
-def test_impossible_views_are_refused(runs: list[Run], capsys: pytest.CaptureFixture[str], changes: dict[str, float], message: str) -> None:
-    options = [word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+def test_impossible_views_are_refused(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], changes: dict[str, float], message: str
+) -> None:
+    options = [
+        word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     assert main(["view", str(runs[0].path), *options]) != 0
     assert message in capsys.readouterr().err
 
 
 def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:
     assert titles_of(runs) == ["nc-gru+environments=4+hidden-size=8", "gru+environments=4+hidden-size=8"]
-    assert titles_of([runs[0], runs[0]]) == [f"nc-gru+environments=4+hidden-size=8, seed 0 ({which})" for which in "AB"]
+    assert titles_of([runs[0], runs[0]]) == [
+        f"nc-gru+environments=4+hidden-size=8, seed 0 ({which})" for which in "AB"
+    ]
 
 
 def test_a_robot_of_ones_own_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,5 +567,7 @@ def test_gymnasiums_mujoco_robots_can_be_looked_at() -> None:
 
 def test_what_is_missing_is_said_with_what_brings_it() -> None:
     require("A view", "numpy")
-    with pytest.raises(ConfigError, match=r"A view needs nowhere_to_be_found, .* pip install 'costate\[view\]'"):
+    with pytest.raises(
+        ConfigError, match=r"A view needs nowhere_to_be_found, .* pip install 'costate\[view\]'"
+    ):
         require("A view", "numpy", "nowhere_to_be_found")

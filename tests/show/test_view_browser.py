@@ -32,8 +32,15 @@ pytestmark = [
 ]
 # A machine without graphics draws in software, which takes seconds for a page.
 PATIENCE = 90_000
-FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
-SMALL = RunConfig(task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+FLAGS = [
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+SMALL = RunConfig(
+    task="CartpoleSwingup", policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4)
+)
 NC, PLAIN = (f"{name}+environments=4+hidden-size=8" for name in ("nc-gru", "gru"))
 
 
@@ -110,7 +117,9 @@ class Opened:
 
     def plot(self, title: str) -> np.ndarray:
         """The picture of a live plot."""
-        canvas = self.page.locator(".uplot", has=self.page.locator(".u-title", has_text=title)).locator("canvas")
+        canvas = self.page.locator(".uplot", has=self.page.locator(".u-title", has_text=title)).locator(
+            "canvas"
+        )
         return np.asarray(Image.open(io.BytesIO(canvas.screenshot())).convert("RGB")).astype(int)
 
     def scene(self) -> np.ndarray:
@@ -121,7 +130,8 @@ class Opened:
     def wait(self, condition: str) -> None:
         """For a condition on the text of the status, in the browser's language."""
         self.page.wait_for_function(
-            f"() => {{ const text = document.querySelector('#costate-status').innerText; return {condition} }}", timeout=PATIENCE
+            f"() => {{ const text = document.querySelector('#costate-status').innerText; return {condition} }}",
+            timeout=PATIENCE,
         )
 
 
@@ -230,7 +240,9 @@ def test_sensors_are_off_while_the_button_is_held(opened: Opened) -> None:
 
 @pytest.mark.thorough
 def test_an_earlier_policy_can_be_chosen(opened: Opened) -> None:
-    boxes = [box for box in opened.page.locator("input:not([type=hidden])").all() if box.input_value() == "newest"]
+    boxes = [
+        box for box in opened.page.locator("input:not([type=hidden])").all() if box.input_value() == "newest"
+    ]
     assert len(boxes) == 2
     boxes[0].click()
     opened.page.get_by_role("option", name="4,000").click()

@@ -20,7 +20,15 @@ from costate.policies.cores import read_sequence
 from costate.policies.costate_loss import costate_targets
 from costate.policies.running_stats import normalise
 from costate.trained.alignment.align import align, write_alignment
-from costate.trained.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, compare
+from costate.trained.alignment.comparison import (
+    CRITIC,
+    MEMORY,
+    OBSERVATION,
+    SHUFFLED,
+    STATE,
+    UNTRAINED,
+    compare,
+)
 from costate.trained.alignment.knockout import forgetful
 from costate.trained.alignment.moments import Moments, follow, hamiltonian_slopes, moments_of, untrained_like
 from costate.trained.alignment.result import AlignmentSettings, read_alignment, table
@@ -30,7 +38,9 @@ from costate.trained.true_costates import true_costates
 from costate.training.loop import train
 
 
-def made_up(rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | None = None, rows: int = 120) -> Moments:
+def made_up(
+    rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | None = None, rows: int = 120
+) -> Moments:
     """An episode whose memory is the true gradient, turned; nothing else knows of it."""
     gradient, slopes = rng.normal(size=(rows, 3)), rng.normal(size=(rows, 2))
     noise = lambda width: rng.normal(size=(rows, width))  # noqa: E731
@@ -101,7 +111,9 @@ def test_slopes_of_the_hamiltonian_are_those_of_cost_and_costate():
     found = hamiltonian_slopes(steps, costate, 0.9)
     assert found.shape == (3, 2)
     for t in range(3):
-        np.testing.assert_allclose(found[t], steps.control_cost_gradients[t] + 0.9 * steps.control_jacobians[t].T @ costate[t + 1])
+        np.testing.assert_allclose(
+            found[t], steps.control_cost_gradients[t] + 0.9 * steps.control_jacobians[t].T @ costate[t + 1]
+        )
 
 
 @pytest.fixture(scope="module", params=["nc-gru", "nc-sac-gru"])
@@ -111,7 +123,9 @@ def trained(request, tmp_path_factory):
     small = {"policy": dataclasses.replace(config.policy, hidden_size=6), "rollout": RolloutConfig(4, 50)}
     if config.algorithm == "sac":
         replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)
-        small["sac"] = dataclasses.replace(config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay)
+        small["sac"] = dataclasses.replace(
+            config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
+        )
     config = dataclasses.replace(config, steps=600, checkpoint_every=1, **small)
     return train(config, tmp_path_factory.mktemp(request.param) / "run").run
 
@@ -130,7 +144,13 @@ def test_a_run_is_compared_and_written(trained):
     assert found.knockout is not None
     assert set(found.knockout.means) == set(found.knockout.errors) == {1, 2, 4, 8, 16, 32, 64}
     files = write_alignment(trained, found)
-    assert {file.name for file in files} == {"alignment.json", "over_time.png", "phase.png", "likeness.png", "knockout.png"}
+    assert {file.name for file in files} == {
+        "alignment.json",
+        "over_time.png",
+        "phase.png",
+        "likeness.png",
+        "knockout.png",
+    }
     assert all(file.stat().st_size > 1000 for file in files)
     document = read_alignment(trained.path)
     assert document is not None
@@ -169,7 +189,9 @@ def test_the_critics_costates_are_those_of_the_loss(trained):
         features = state.policy.encoder.encode(normalise(state.observation_stats, shown, 10.0))
         memory = read_sequence(state.policy.core, features, jnp.zeros((1, 6)), (jnp.arange(20) == 0)[:, None])
         np.testing.assert_allclose(memory.hiddens[:, 0], episode.hiddens, atol=1e-5)
-        np.testing.assert_allclose(found, costate_targets(state.policy.core, state.policy.critic, memory)[:, 0], atol=1e-6)
+        np.testing.assert_allclose(
+            found, costate_targets(state.policy.core, state.policy.critic, memory)[:, 0], atol=1e-6
+        )
 
 
 @pytest.mark.quick("nc-gru")
@@ -178,7 +200,9 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
     _, state = load_state(trained, None, pytest.fail)
     episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=12)
     # The policy itself, made to follow its own episode, remembers what it remembered then.
-    np.testing.assert_allclose(follow(episode.controller, episode.stage.robot, episode), episode.hiddens, atol=1e-9)
+    np.testing.assert_allclose(
+        follow(episode.controller, episode.stage.robot, episode), episode.hiddens, atol=1e-9
+    )
     other = untrained_like(algorithm, episode.controller)
     assert np.abs(follow(other, episode.stage.robot, episode) - episode.hiddens).max() > 0.01
     np.testing.assert_array_equal(other.stats.mean, episode.controller.stats.mean)
@@ -187,26 +211,46 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
 def test_features_of_another_width_are_compared_through_the_learned_map():
     """As the loss compares them: cos(h M, ∂V/∂ỹ), and the gradient that h M implies, by hand; an untrained policy has a map of its own."""
     config = preset("nc-gru", "LQR")
-    algorithm = algorithm_for(dataclasses.replace(config, policy=dataclasses.replace(config.policy, hidden_size=6, feature_size=4)))
+    algorithm = algorithm_for(
+        dataclasses.replace(config, policy=dataclasses.replace(config.policy, hidden_size=6, feature_size=4))
+    )
     state, other = (jax.jit(algorithm.fresh)(jnp.uint32(seed)) for seed in (config.seed, config.seed + 1))
-    episodes = [record_episode("LQR", algorithm.controller(state), seed=seed, dropout=0.5, steps=14) for seed in (0, 1)]
+    episodes = [
+        record_episode("LQR", algorithm.controller(state), seed=seed, dropout=0.5, steps=14)
+        for seed in (0, 1)
+    ]
     costates = [true_costates(episode, 0.99, horizon=2) for episode in episodes]
-    moments = [moments_of(algorithm, state, episode, of, 0.99, 12) for episode, of in zip(episodes, costates, strict=True)]
+    moments = [
+        moments_of(algorithm, state, episode, of, 0.99, 12)
+        for episode, of in zip(episodes, costates, strict=True)
+    ]
     found = compare(moments)
     for name, hiddens, its_map in (
         (MEMORY, [each.hiddens for each in moments], state.policy.costate_map),
         (UNTRAINED, [each.untrained for each in moments], other.policy.costate_map),
     ):
-        rows, critic = np.concatenate(hiddens) @ np.asarray(its_map, float), np.concatenate([each.critic for each in moments])
-        expected = [row @ target / np.linalg.norm(row) / np.linalg.norm(target) for row, target in zip(rows, critic, strict=True)]
+        rows, critic = (
+            np.concatenate(hiddens) @ np.asarray(its_map, float),
+            np.concatenate([each.critic for each in moments]),
+        )
+        expected = [
+            row @ target / np.linalg.norm(row) / np.linalg.norm(target)
+            for row, target in zip(rows, critic, strict=True)
+        ]
         assert rows.shape == critic.shape == (24, 4)
         assert found.critic_cosine[name] == pytest.approx(np.mean(expected), abs=1e-9)
     # Of one moment: ỹ = tanh(W y + b) with nothing to normalise by yet, so ∂ỹ/∂y = (1 − ỹ²) W.
     encoder, t = state.policy.encoder, 3
     weights, y = np.asarray(encoder.weights, float), episodes[0].observations[t]
     slope = 1.0 - np.tanh(y @ weights + np.asarray(encoder.bias, float)) ** 2
-    by_observation = weights @ (slope * (episodes[0].hiddens[t] @ np.asarray(state.policy.costate_map, float)))
-    np.testing.assert_allclose(moments[0].implied[t], costates[0].linearisation.observation_jacobians[t].T @ by_observation, rtol=1e-6)
+    by_observation = weights @ (
+        slope * (episodes[0].hiddens[t] @ np.asarray(state.policy.costate_map, float))
+    )
+    np.testing.assert_allclose(
+        moments[0].implied[t],
+        costates[0].linearisation.observation_jacobians[t].T @ by_observation,
+        rtol=1e-6,
+    )
 
 
 class Robot(AbstractActuators):
@@ -226,10 +270,18 @@ def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
     first[0], first[4, 1] = True, True
     memory, plain, count = erased.empty_memory(robot), controller.empty_memory(robot), np.zeros(2, int)
     for t in range(8):
-        now = TimeStep(jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), jnp.zeros(2), jnp.ones(2), jnp.asarray(first[t]), jnp.zeros(2, bool))
+        now = TimeStep(
+            jnp.asarray(rng.normal(size=(2, 3)), jnp.float32),
+            jnp.zeros(2),
+            jnp.ones(2),
+            jnp.asarray(first[t]),
+            jnp.zeros(2, bool),
+        )
         count = np.where(first[t], 0, count)
         hidden = np.where((count % np.array([3, 2]) == 0)[:, None], 0.0, controller.hidden(plain))
-        expected, plain = controller.decide(robot, now, controller.with_core_state(plain, jnp.asarray(hidden)))
+        expected, plain = controller.decide(
+            robot, now, controller.with_core_state(plain, jnp.asarray(hidden))
+        )
         control, memory = erased.decide(robot, now, memory)
         np.testing.assert_allclose(control, expected, atol=1e-6)
         np.testing.assert_allclose(erased.hidden(memory), controller.hidden(plain), atol=1e-6)
@@ -260,10 +312,17 @@ def test_periods_that_cannot_work_are_refused(trained):
 @pytest.mark.quick("nc-gru")
 def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
     short = types.SimpleNamespace(rewards=np.zeros(3))
-    monkeypatch.setattr("costate.trained.alignment.align.record_episode", lambda *arguments, **settings: short)
+    monkeypatch.setattr(
+        "costate.trained.alignment.align.record_episode", lambda *arguments, **settings: short
+    )
     said: list[str] = []
     with pytest.raises(ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps"):
-        align(trained, AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0), print, said.append)
+        align(
+            trained,
+            AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0),
+            print,
+            said.append,
+        )
     assert said[0] == "episode 1: ended by itself after 3 steps, left out"
 
 
@@ -282,7 +341,9 @@ def test_moments_whose_costates_cannot_be_trusted_are_left_out(trained):
     costates = true_costates(episode, 0.99, horizon=2)
     assert costates.trusted.all()
     assert costates.doubt is None
-    whole, some = (moments_of(algorithm, state, episode, each, 0.99, 8) for each in (costates, doubted(costates, [0, 4])))
+    whole, some = (
+        moments_of(algorithm, state, episode, each, 0.99, 8) for each in (costates, doubted(costates, [0, 4]))
+    )
     # Nor the step before one, whose Hamiltonian has it in it.
     kept = [1, 2, 5, 6, 7]
     assert (whole.untrusted, some.untrusted) == (0, 3)
@@ -296,7 +357,8 @@ def test_moments_whose_costates_cannot_be_trusted_are_left_out(trained):
 @pytest.mark.quick("nc-gru")
 def test_moments_that_are_left_out_are_said_and_counted(trained, monkeypatch):
     monkeypatch.setattr(
-        "costate.trained.alignment.align.true_costates", lambda *arguments, **settings: doubted(true_costates(*arguments, **settings), [3])
+        "costate.trained.alignment.align.true_costates",
+        lambda *arguments, **settings: doubted(true_costates(*arguments, **settings), [3]),
     )
     warned: list[str] = []
     settings = AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0)
@@ -311,9 +373,13 @@ def test_moments_that_are_left_out_are_said_and_counted(trained, monkeypatch):
     assert (document["moments"], document["untrusted_moments"]) == (12, 4)
     assert "left out: 4 of 16 moments, whose co-states cannot be trusted" in table(found)
     # Where hardly any is left, nothing is compared.
-    monkeypatch.setattr("costate.trained.alignment.align.true_costates", lambda *a, **k: doubted(true_costates(*a, **k), slice(0, 8)))
+    monkeypatch.setattr(
+        "costate.trained.alignment.align.true_costates",
+        lambda *a, **k: doubted(true_costates(*a, **k), slice(0, 8)),
+    )
     with pytest.raises(
-        ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps to be compared and have co-states that can be trusted"
+        ConfigError,
+        match="Only 0 of 2 episodes lasted longer than the 8 steps to be compared and have co-states that can be trusted",
     ):
         align(trained, settings, warned.append, lambda text: None)
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from costate.trained.alignment.measures import canonical_correlations, cosines, explained, linear_cka, probe_r2, ridge, scaling_of, shuffled_in_time
+from costate.trained.alignment.measures import (
+    canonical_correlations,
+    cosines,
+    explained,
+    linear_cka,
+    probe_r2,
+    ridge,
+    scaling_of,
+    shuffled_in_time,
+)
 
 
 @pytest.fixture
@@ -29,7 +38,9 @@ def test_a_penalty_shrinks_as_the_normal_equations_say(rng):
     x = (source - source.mean()) / source.std()
     y = (target - target.mean()) / target.std()
     # One standardised input: weight = Σxy / (n + n·penalty).
-    np.testing.assert_allclose(ridge(source, target, 0.5).weights[0, 0], (x * y).sum() / (50 * 1.5), rtol=1e-12)
+    np.testing.assert_allclose(
+        ridge(source, target, 0.5).weights[0, 0], (x * y).sum() / (50 * 1.5), rtol=1e-12
+    )
 
 
 def test_explained_is_one_for_the_truth_zero_for_the_mean_and_weighs_components_equally(rng):
@@ -68,7 +79,9 @@ def test_canonical_correlation_with_one_component_is_the_multiple_correlation(rn
     fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     every = np.ones(500, bool)
     expected = np.corrcoef(fitted[:, 0], target[:, 0])[0, 1]
-    np.testing.assert_allclose(canonical_correlations(source, target, every, every, penalty=0.0), [expected], rtol=1e-9)
+    np.testing.assert_allclose(
+        canonical_correlations(source, target, every, every, penalty=0.0), [expected], rtol=1e-9
+    )
 
 
 def test_canonical_correlations_find_a_hidden_shared_direction(rng):

@@ -49,14 +49,27 @@ def test_the_same_evaluation_gives_the_same_returns_and_is_written_whole(run):
     assert document["evaluation"]["returns"] == list(first.returns)
     np.testing.assert_allclose(document["summary"]["median"], np.median(first.returns))
     np.testing.assert_allclose(document["summary"]["mean"], np.mean(first.returns))
-    np.testing.assert_allclose([document["summary"]["quartile_low"], document["summary"]["quartile_high"]], np.percentile(first.returns, [25, 75]))
+    np.testing.assert_allclose(
+        [document["summary"]["quartile_low"], document["summary"]["quartile_high"]],
+        np.percentile(first.returns, [25, 75]),
+    )
 
 
 def test_many_faults_of_many_digits_still_make_a_name_that_a_file_can_have(run):
     """File systems allow 255 bytes, and a file is written under a longer name first."""
     third = 1.0 / 3.0
-    many = {"group_dropout": third, "sensor_dropout": third, "stuck": third, "noise": third, "drift": third, "delay": 2, "delay_jitter": 3}
-    sensors = SensorConfig(third, burst_length=10.0 + third, stuck_length=10.0 + third, hide=("velocity",), **many)
+    many = {
+        "group_dropout": third,
+        "sensor_dropout": third,
+        "stuck": third,
+        "noise": third,
+        "drift": third,
+        "delay": 2,
+        "delay_jitter": 3,
+    }
+    sensors = SensorConfig(
+        third, burst_length=10.0 + third, stuck_length=10.0 + third, hide=("velocity",), **many
+    )
     result, path = evaluate(run, sensors=sensors, episodes=2)
     assert len(f".{path.name}.partial".encode()) <= 255
     assert find_evaluation(run, sensors, 2) == result
@@ -96,7 +109,10 @@ def test_no_round_of_an_evaluation_draws_the_blackouts_of_a_training_iteration(a
 
 def _bits(drawn):
     """All random numbers of a rollout, to be compared."""
-    leaves = [jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf for leaf in jax.tree.leaves(drawn)]
+    leaves = [
+        jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        for leaf in jax.tree.leaves(drawn)
+    ]
     return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
 
 
@@ -116,12 +132,17 @@ def test_a_run_can_be_recorded_in_dm_control_for_its_true_costates(run):
     episode = record_run(run, steps=3, seed=2)
     assert episode.task.name == "CartpoleSwingup"
     assert episode.hiddens.shape == (3, 8)
-    np.testing.assert_array_equal(record_run(run.path, steps=3, seed=2, dropout=0.5).controls, episode.controls)
+    np.testing.assert_array_equal(
+        record_run(run.path, steps=3, seed=2, dropout=0.5).controls, episode.controls
+    )
     assert not record_run(run, steps=3, dropout=1.0).seen.any()
     assert discount_of(run) == 0.99
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes is 0"), ({"dropout": 2.0}, "between 0 and 1"), ({"seed": -1}, "seed")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"episodes": 0}, "episodes is 0"), ({"dropout": 2.0}, "between 0 and 1"), ({"seed": -1}, "seed")],
+)
 def test_impossible_evaluations_are_refused(run, settings, message):
     with pytest.raises(ConfigError, match=message):
         evaluate(run, **settings)
@@ -133,7 +154,9 @@ def test_only_the_first_episode_counts(world, expected):
     env.episode_steps = 11  # longer than an episode: later ones must not be added
     policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_episodes(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)).returns
+    returns = first_episodes(
+        env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)
+    ).returns
     np.testing.assert_array_equal(returns, np.full(3, expected))
 
 
@@ -141,9 +164,14 @@ def test_actions_are_the_mean():
     env = AnalyticEnv(TargetAction(), 4)
     policy = build_policy(PolicyConfig(hidden_size=4), jax.random.key(0), 1, 1)
     policy = dataclasses.replace(
-        policy, readout=dataclasses.replace(policy.readout, weights=jnp.zeros((4, 1)), bias=jnp.full(1, 0.25), log_std=jnp.full(1, 3.0))
+        policy,
+        readout=dataclasses.replace(
+            policy.readout, weights=jnp.zeros((4, 1)), bias=jnp.full(1, 0.25), log_std=jnp.full(1, 3.0)
+        ),
     )
     state, timestep = env.reset(jax.random.key(1))
-    returns = first_episodes(env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)).returns
+    returns = first_episodes(
+        env, PolicyController(policy, empty_stats((1,)), 10.0), state, timestep, jax.random.key(2)
+    ).returns
     cue = np.asarray(timestep.observation)[:, 0]
     np.testing.assert_allclose(returns, -np.square(0.25 - 0.5 * cue), rtol=1e-6)

@@ -27,7 +27,11 @@ TASK = "CartpoleSwingup"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    parts = {"policy": PolicyConfig(hidden_size=8), "rollout": RolloutConfig(environments=4), "ppo": PPOConfig(epochs=1, minibatches=1)}
+    parts = {
+        "policy": PolicyConfig(hidden_size=8),
+        "rollout": RolloutConfig(environments=4),
+        "ppo": PPOConfig(epochs=1, minibatches=1),
+    }
     return train(RunConfig(TASK, steps=4000, **parts), tmp_path_factory.mktemp("exporting") / "run").run
 
 
@@ -53,7 +57,12 @@ def test_a_loaded_run_acts_as_it_does_in_evaluation(run):
     policy.reset(3)
     for _ in range(5):
         observation, first = rng.standard_normal((3, 5)).astype(np.float32), rng.random(3) < 0.2
-        now = TimeStep(*map(jnp.asarray, (observation, np.zeros(3, np.float32), np.ones(3, np.float32), first, np.zeros(3, bool))))
+        now = TimeStep(
+            *map(
+                jnp.asarray,
+                (observation, np.zeros(3, np.float32), np.ones(3, np.float32), first, np.zeros(3, bool)),
+            )
+        )
         action, memory = controller.decide(Bounds(), now, memory)
         np.testing.assert_allclose(policy.step(observation, first), action, atol=1e-6)
     assert policy.observation_layout == (("position", 3), ("velocity", 2))
@@ -64,7 +73,11 @@ def test_a_loaded_run_acts_as_it_does_in_evaluation(run):
 
 @pytest.mark.parametrize(
     ("form", "files"),
-    [("bundle", ["policy.costate"]), ("numpy", ["README.md", "costate_policy.py", "policy.costate"]), ("stablehlo", ["policy.stablehlo"])],
+    [
+        ("bundle", ["policy.costate"]),
+        ("numpy", ["README.md", "costate_policy.py", "policy.costate"]),
+        ("stablehlo", ["policy.stablehlo"]),
+    ],
 )
 def test_the_command_says_how_the_exported_policy_compares(run, form, files, capsys, tmp_path):
     out = tmp_path if form == "numpy" else tmp_path / files[0]
@@ -75,8 +88,13 @@ def test_the_command_says_how_the_exported_policy_compares(run, form, files, cap
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
-@pytest.mark.parametrize(("form", "name"), [("bundle", "policy.costate"), ("onnx", "policy.onnx"), ("stablehlo", "policy.stablehlo")])
-def test_an_export_goes_into_a_folder_that_is_given_and_leaves_what_is_there(run, form, name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("bundle", "policy.costate"), ("onnx", "policy.onnx"), ("stablehlo", "policy.stablehlo")],
+)
+def test_an_export_goes_into_a_folder_that_is_given_and_leaves_what_is_there(
+    run, form, name, tmp_path, monkeypatch
+):
     (tmp_path / "thesis.tex").write_text("years of work")
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(run.path), "--format", form, "--out", "."]) == 0
@@ -91,7 +109,11 @@ def test_an_export_refuses_what_it_would_have_to_replace_before_it_computes_anyt
     for form, out, message in (
         ("bundle", tmp_path, "policy.costate: it is a folder, and a file never replaces a folder"),
         ("numpy", tmp_path, "policy.costate: it is a folder"),
-        ("numpy", tmp_path / "file", "file is a file, but the form numpy is a folder of policy.costate, costate_policy.py, README.md"),
+        (
+            "numpy",
+            tmp_path / "file",
+            "file is a file, but the form numpy is a folder of policy.costate, costate_policy.py, README.md",
+        ),
         ("onnx", tmp_path / "link", "it is a symbolic link to"),
     ):
         assert main(["export", str(run.path), "--format", form, "--out", str(out)]) == 1

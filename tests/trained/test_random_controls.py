@@ -35,7 +35,9 @@ def test_random_controls_return_on_lqr_what_their_covariance_says():
     mean = np.mean([found.mean, *others])
     assert found.episodes == 32
     # Five times as many episodes; four standard errors are missed once in 16,000.
-    assert mean == pytest.approx(expected_return_of_uniform_controls(), abs=4.0 * found.standard_error / np.sqrt(5.0))
+    assert mean == pytest.approx(
+        expected_return_of_uniform_controls(), abs=4.0 * found.standard_error / np.sqrt(5.0)
+    )
     # Far from an optimum of −14.1, or the line would tell nothing.
     assert mean < -100.0
 
@@ -69,10 +71,19 @@ def test_controls_are_uniform_within_their_bounds(monkeypatch):
     assert found.standard_error == pytest.approx(deviation / np.sqrt(32), rel=0.5)
 
 
-@pytest.mark.parametrize(("world", "value"), [(probes.ConstantReward, 1.0), (probes.DelayedReward, 1.0), (probes.EndlessReward, 5.0)])
+@pytest.mark.parametrize(
+    ("world", "value"),
+    [(probes.ConstantReward, 1.0), (probes.DelayedReward, 1.0), (probes.EndlessReward, 5.0)],
+)
 def test_where_controls_change_nothing_the_return_is_that_of_the_world(world, value, monkeypatch):
     made = world()
-    record = WorldTask(name="Probe", observation=(("y", 1),), control_timestep=0.1, episode_steps=made.episode_steps, make_world=world)
+    record = WorldTask(
+        name="Probe",
+        observation=(("y", 1),),
+        control_timestep=0.1,
+        episode_steps=made.episode_steps,
+        make_world=world,
+    )
     monkeypatch.setitem(TASKS._items, "Probe", record)
     found = play_random("Probe", episodes=8)
     assert (found.mean, found.standard_error) == (pytest.approx(value), 0.0)
@@ -81,7 +92,10 @@ def test_where_controls_change_nothing_the_return_is_that_of_the_world(world, va
 def test_a_task_of_the_library_is_played_once_and_one_of_a_users_own_each_time(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     played = []
-    monkeypatch.setattr("costate.trained.random_controls.play_random", lambda task, tell: played.append(task) or RandomReturn(2.5, 0.5, 32))
+    monkeypatch.setattr(
+        "costate.trained.random_controls.play_random",
+        lambda task, tell: played.append(task) or RandomReturn(2.5, 0.5, 32),
+    )
     monkeypatch.setitem(TASKS._items, "Own", TASKS["LQR"])
     for task in ("LQR", "LQR", "Own", "Own"):
         assert random_return(task) == RandomReturn(2.5, 0.5, 32)
@@ -98,7 +112,9 @@ def test_a_task_of_the_library_is_played_once_and_one_of_a_users_own_each_time(m
 
 def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    monkeypatch.setattr("costate.trained.random_controls.play_random", lambda task, tell: RandomReturn(1.0, 0.0, 32))
+    monkeypatch.setattr(
+        "costate.trained.random_controls.play_random", lambda task, tell: RandomReturn(1.0, 0.0, 32)
+    )
     assert random_return("LQR").mean == 1.0
 
 
@@ -119,7 +135,9 @@ def test_a_report_has_a_row_of_random_controls_below_each_task(monkeypatch):
     by_chance = returns_by_chance(["LQR", "Unbounded", "Slow"])
     assert by_chance == known
     tasks = [("LQR", "a"), ("LQR", "b"), ("Unbounded", "a"), ("Slow", "a")]
-    page = _task_tables([Cell(task, variant, np.array([1.0, 2.0]), 0, 0, float("nan")) for task, variant in tasks], by_chance)
+    page = _task_tables(
+        [Cell(task, variant, np.array([1.0, 2.0]), 0, 0, float("nan")) for task, variant in tasks], by_chance
+    )
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row)[:3] for row in page.split("<tr>") if "<td" in row]
     assert [(task, variant) for task, variant, _ in rows] == [
         ("LQR", "a"), ("LQR", "b"), ("LQR", "random controls"), ("Unbounded", "a"), ("Slow", "a"), ("Slow", "random controls"),

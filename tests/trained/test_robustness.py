@@ -21,7 +21,12 @@ from costate.training.loop import train
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    small = RunConfig("CartpoleSwingup", steps=4000, policy=PolicyConfig(hidden_size=8), rollout=RolloutConfig(environments=4))
+    small = RunConfig(
+        "CartpoleSwingup",
+        steps=4000,
+        policy=PolicyConfig(hidden_size=8),
+        rollout=RolloutConfig(environments=4),
+    )
     small = dataclasses.replace(small, ppo=PPOConfig(epochs=1, minibatches=1))
     folder = tmp_path_factory.mktemp("robustness")
     return [train(dataclasses.replace(small, seed=seed), folder / f"seed-{seed}").run for seed in (0, 1)]
@@ -63,8 +68,18 @@ def test_a_damaged_evaluation_is_made_again(runs):
 def test_an_evaluation_without_the_bursts_of_training_is_found_again(tmp_path):
     run = Run(tmp_path, RunConfig("LQR", sensors=SensorConfig(burst_length=5.0)))
     run.evaluations.mkdir()
-    record = {"task": "LQR", "dropout": 0.0, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}, "draws": DRAWS}
-    (run.evaluations / "step_000000000000_dropout_0_episodes_2_seed_0.json").write_text(json.dumps({"evaluation": record}))
+    record = {
+        "task": "LQR",
+        "dropout": 0.0,
+        "seed": 0,
+        "env_steps": 0,
+        "returns": [1.0, 2.0],
+        "faults": {},
+        "draws": DRAWS,
+    }
+    (run.evaluations / "step_000000000000_dropout_0_episodes_2_seed_0.json").write_text(
+        json.dumps({"evaluation": record})
+    )
     assert is_evaluated(run, 0.0, 2)
     assert not is_evaluated(run, 0.25, 2)
 
@@ -83,8 +98,13 @@ def test_an_evaluation_with_the_random_numbers_of_an_earlier_version_is_read_but
 
 
 def test_the_table_shows_means_and_area(runs):
-    evaluations = tuple(Evaluation("CartpoleSwingup", p, 0, 4000, (r - 1.0, r + 1.0)) for p, r in ((0.0, 100.0), (0.5, 50.0)))
-    better = tuple(dataclasses.replace(evaluation, returns=tuple(r + 20.0 for r in evaluation.returns)) for evaluation in evaluations)
+    evaluations = tuple(
+        Evaluation("CartpoleSwingup", p, 0, 4000, (r - 1.0, r + 1.0)) for p, r in ((0.0, 100.0), (0.5, 50.0))
+    )
+    better = tuple(
+        dataclasses.replace(evaluation, returns=tuple(r + 20.0 for r in evaluation.returns))
+        for evaluation in evaluations
+    )
     found = [Degradation(runs[0], evaluations), Degradation(runs[1], better)]
     lines = [line.split() for line in table(found, ["GRU", "GRU"]).splitlines()]
     assert lines[0] == ["run", "0", "0.5", "area", "steps", "folder"]
@@ -92,7 +112,9 @@ def test_the_table_shows_means_and_area(runs):
     # Over the two seeds: 100 and 120, 50 and 70, 75 and 95, each with a deviation of √200.
     assert lines[3] == ["GRU", "mean", "110.0", "60.0", "85.0", "4,000", "2", "seeds"]
     assert lines[4] == ["GRU", "±", "14.1", "14.1", "14.1"]
-    one = table([Degradation(runs[0], evaluations[:1]), Degradation(runs[1], better[:1])], ["GRU", "NC-GRU"]).splitlines()
+    one = table(
+        [Degradation(runs[0], evaluations[:1]), Degradation(runs[1], better[:1])], ["GRU", "NC-GRU"]
+    ).splitlines()
     assert len(one) == 3
     assert one[1].split()[3:] == ["100.0", "–", "4,000", str(runs[0].path)]
 
@@ -104,7 +126,9 @@ def played(monkeypatch):
 
     def play(run, *, sensors, episodes, seed, **_):
         found.append((run.path.name, sensors))
-        return Evaluation(run.config.task, sensors.dropout, seed, 0, (1.0,) * episodes, sensors.other_faults), run.path
+        return Evaluation(
+            run.config.task, sensors.dropout, seed, 0, (1.0,) * episodes, sensors.other_faults
+        ), run.path
 
     monkeypatch.setattr("costate.trained.robustness.evaluate", play)
     return found
@@ -119,7 +143,11 @@ def test_what_was_trained_with_faults_that_set_in_is_evaluated_under_any(played,
     run = untrained(tmp_path, "warm", rollout=RolloutConfig(fault_warmup=0.3))
     assert main(["robustness", run, "--dropouts", "0.5", "--sensors", "delay=2"]) == 0
     assert main(["robustness", run, "--over", "noise", "--values", "0", "0.1", "--sensors", "dropout=0"]) == 0
-    assert [sensors for _, sensors in played] == [SensorConfig(delay=2), SensorConfig(0.0), SensorConfig(0.0, noise=0.1)]
+    assert [sensors for _, sensors in played] == [
+        SensorConfig(delay=2),
+        SensorConfig(0.0),
+        SensorConfig(0.0, noise=0.1),
+    ]
     with pytest.raises(ConfigError, match="cannot set in by and by"):
         RunConfig("LQR", rollout=RolloutConfig(fault_warmup=0.3), sensors=SensorConfig(delay=2))
 
@@ -127,15 +155,33 @@ def test_what_was_trained_with_faults_that_set_in_is_evaluated_under_any(played,
 def test_what_is_given_for_a_grid_acts_at_all_values_where_it_can(played, tmp_path, capsys):
     run = untrained(tmp_path, "plain")
     assert main(["robustness", run, "--dropouts", "0", "0.25", "--sensors", "burst-length=5"]) == 0
-    assert main(["robustness", run, "--over", "stuck", "--values", "0", "0.1", "--sensors", "stuck-length=5"]) == 0
-    bursts, stuck = [SensorConfig(0.0), SensorConfig(0.25, burst_length=5.0)], [SensorConfig(), SensorConfig(stuck=0.1, stuck_length=5.0)]
+    assert (
+        main(["robustness", run, "--over", "stuck", "--values", "0", "0.1", "--sensors", "stuck-length=5"])
+        == 0
+    )
+    bursts, stuck = (
+        [SensorConfig(0.0), SensorConfig(0.25, burst_length=5.0)],
+        [SensorConfig(), SensorConfig(stuck=0.1, stuck_length=5.0)],
+    )
     assert [sensors for _, sensors in played] == bursts + stuck
     for wrong, message in (
-        (["--over", "noise", "--values", "0", "1", "--sensors", "dropout=0", "burst-length=5"], "dropout is 0, so there are no bursts"),
-        (["--over", "burst-length", "--values", "2", "5", "--sensors", "dropout=0"], "dropout is 0, so there are no bursts"),
+        (
+            ["--over", "noise", "--values", "0", "1", "--sensors", "dropout=0", "burst-length=5"],
+            "dropout is 0, so there are no bursts",
+        ),
+        (
+            ["--over", "burst-length", "--values", "2", "5", "--sensors", "dropout=0"],
+            "dropout is 0, so there are no bursts",
+        ),
         (["--sensors", "burst-length=5"], "Use a burst_length of at least 7"),
-        (["--over", "noise", "--values", "0", "1", "--dropouts", "0.5"], "--dropouts and --over noise were both given"),
-        (["--over", "noise", "--values", "0", "1", "--sensors", "noise=2"], "sensors gives noise, but noise is to be varied"),
+        (
+            ["--over", "noise", "--values", "0", "1", "--dropouts", "0.5"],
+            "--dropouts and --over noise were both given",
+        ),
+        (
+            ["--over", "noise", "--values", "0", "1", "--sensors", "noise=2"],
+            "sensors gives noise, but noise is to be varied",
+        ),
         (["--sensors", "dropout=0"], "sensors gives dropout, but dropout is to be varied"),
         (["--sensors", "nois=1"], "unknown field 'nois'. Did you mean noise"),
         (["--sensors", "noise=much"], "sensors.noise is 'much', but it should be float"),
@@ -152,10 +198,16 @@ def test_a_grid_is_checked_for_all_runs_before_the_first_is_played(played, tmp_p
     assert "delay is 500" in capsys.readouterr().err
     assert not played
     # An episode of the one has 200 steps and of the other 1000.
-    assert main(["robustness", short, long, "--over", "delay", "--values", "0", "500", "--out", str(tmp_path)]) == 0
+    assert (
+        main(["robustness", short, long, "--over", "delay", "--values", "0", "500", "--out", str(tmp_path)])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "1 run × 2 values of delay" in out
-    assert f"left out: {short}: delay is 500 and delay_jitter 0, but an episode of this task has 200 steps" in out
+    assert (
+        f"left out: {short}: delay is 500 and delay_jitter 0, but an episode of this task has 200 steps"
+        in out
+    )
     assert [name for name, _ in played] == ["long", "long"]
     assert main(["robustness", short, long, "--over", "delay", "--values", "inf"]) == 1
     assert "delay is inf, but it is a number of steps" in capsys.readouterr().err
@@ -164,7 +216,10 @@ def test_a_grid_is_checked_for_all_runs_before_the_first_is_played(played, tmp_p
 @pytest.mark.thorough
 def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     folder = str(runs[0].path.parent)
-    assert main(["robustness", folder, "--dropouts", "0.5", "0.75", "--episodes", "2", "--out", str(tmp_path)]) == 0
+    assert (
+        main(["robustness", folder, "--dropouts", "0.5", "0.75", "--episodes", "2", "--out", str(tmp_path)])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "2 runs × 2 blackout probabilities × 2 episodes" in out
     document = json.loads((tmp_path / "robustness.json").read_text())
@@ -187,7 +242,23 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_a_script_gets_one_document_and_progress_never_falls(runs, tmp_path, capsys):
-    assert main(["robustness", str(runs[0].path), "--dropouts", "0.25", "0.75", "--episodes", "2", "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        main(
+            [
+                "robustness",
+                str(runs[0].path),
+                "--dropouts",
+                "0.25",
+                "0.75",
+                "--episodes",
+                "2",
+                "--out",
+                str(tmp_path),
+                "--json",
+            ]
+        )
+        == 0
+    )
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert found["runs"] == json.loads((tmp_path / "robustness.json").read_text())["runs"]

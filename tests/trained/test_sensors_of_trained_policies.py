@@ -51,7 +51,11 @@ def test_inherited_bursts_are_as_long_as_a_blackout_needs_and_it_is_said():
 
 def test_every_blackout_can_be_evaluated_whatever_was_trained():
     for dropout in (0.0, 0.1, 0.5, 0.9, 0.999, 1.0):
-        for trained in ({"burst_length": 1.0}, {"burst_length": 30.0, "dark": "hold"}, {"dark": "hold", "stuck": 0.9, "stuck_length": 9.5}):
+        for trained in (
+            {"burst_length": 1.0},
+            {"burst_length": 30.0, "dark": "hold"},
+            {"dark": "hold", "stuck": 0.9, "stuck_length": 9.5},
+        ):
             assert at(dropout, **trained).dropout == dropout
 
 
@@ -72,7 +76,9 @@ def test_what_is_asked_for_in_an_evaluation_is_not_changed_but_refused():
 def faulty_run(tmp_path_factory):
     """Two iterations on a task in JAX, trained through many faults at once."""
     sensors = SensorConfig(0.3, burst_length=3.0, noise=0.05, delay=1, stuck=0.05, mask_input="bit")
-    config = RunConfig("LQR", steps=1600, policy=PolicyConfig(hidden_size=8), sensors=sensors, rollout=RolloutConfig(4, 200))
+    config = RunConfig(
+        "LQR", steps=1600, policy=PolicyConfig(hidden_size=8), sensors=sensors, rollout=RolloutConfig(4, 200)
+    )
     config = dataclasses.replace(config, ppo=PPOConfig(epochs=1, minibatches=1))
     return train(config, tmp_path_factory.mktemp("faults") / "run").run
 
@@ -81,7 +87,10 @@ def faulty_run(tmp_path_factory):
 def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
     as_trained, path = evaluate(faulty_run, episodes=4)
     assert as_trained.faults == {"burst_length": 3.0, "noise": 0.05, "delay": 1, "stuck": 0.05}
-    assert path.name == "step_000000001600_dropout_0.3_burst_length_3.0_delay_1_noise_0.05_stuck_0.05_episodes_4_seed_0.json"
+    assert (
+        path.name
+        == "step_000000001600_dropout_0.3_burst_length_3.0_delay_1_noise_0.05_stuck_0.05_episodes_4_seed_0.json"
+    )
     other, _ = evaluate(faulty_run, sensors=SensorConfig(0.0, hide=("velocity",)), episodes=4)
     assert other.faults == {"hide": ("velocity",)}
     assert other.returns != as_trained.returns
@@ -91,12 +100,25 @@ def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
 
 @pytest.mark.thorough
 def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
-    arguments = ["robustness", str(faulty_run.path), "--over", "delay", "--values", "0", "2", "--sensors", "dropout=0", "burst-length=none"]
+    arguments = [
+        "robustness",
+        str(faulty_run.path),
+        "--over",
+        "delay",
+        "--values",
+        "0",
+        "2",
+        "--sensors",
+        "dropout=0",
+        "burst-length=none",
+    ]
     for name in ("robustness.json", "robustness.png"):
         (tmp_path / name).write_text("of blackouts")
     assert main([*arguments, "--episodes", "2", "--out", str(tmp_path)]) == 0
     assert "1 run × 2 values of delay × 2 episodes" in capsys.readouterr().out
-    assert [(tmp_path / name).read_text() for name in ("robustness.json", "robustness.png")] == ["of blackouts"] * 2
+    assert [(tmp_path / name).read_text() for name in ("robustness.json", "robustness.png")] == [
+        "of blackouts"
+    ] * 2
     assert (tmp_path / "robustness_delay.png").exists()
     (entry,) = json.loads((tmp_path / "robustness_delay.json").read_text())["runs"]
     assert (entry["parameter"], entry["values"]) == ("delay", [0.0, 2.0])

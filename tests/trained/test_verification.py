@@ -67,19 +67,29 @@ def alter_weight(folder: pathlib.Path) -> str:
     return name
 
 
-def test_a_run_is_the_same_again_and_exactly_what_was_compared_is_said(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_the_same_again_and_exactly_what_was_compared_is_said(
+    copy: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["verify", str(copy.path)]) == 0
     verdict, rest = capsys.readouterr().out.splitlines()
     assert verdict.startswith("the same, bit for bit: iterations 1 to 2 of 3, all ")
     assert "; milestones at steps 0, 4,000 and 8,000; checkpoints at steps 4,000 and 8,000 (" in verdict
-    assert rest == "not compared: iteration 3; milestone at step 12,000; checkpoint at step 12,000 (--all trains all of the log again)"
+    assert (
+        rest
+        == "not compared: iteration 3; milestone at step 12,000; checkpoint at step 12,000 (--all trains all of the log again)"
+    )
     # One altered number is found, and told with what it was.
     altered, true = alter_row(copy, 2, "losses/policy")
     assert cli.main(["verify", str(copy.path), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["same"], document["iterations"], document["logged"]) == (False, 2, 3)
-    assert document["differences"] == [{"iteration": 2, "metric": "losses/policy", "logged": altered, "again": true}]
-    assert document["unseen"] == [{"env_steps": 12000, "kind": "checkpoint"}, {"env_steps": 12000, "kind": "milestone"}]
+    assert document["differences"] == [
+        {"iteration": 2, "metric": "losses/policy", "logged": altered, "again": true}
+    ]
+    assert document["unseen"] == [
+        {"env_steps": 12000, "kind": "checkpoint"},
+        {"env_steps": 12000, "kind": "milestone"},
+    ]
 
 
 def test_what_was_not_done_again_is_not_vouched_for(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +114,11 @@ def test_every_weight_is_compared_whatever_was_saved(copy: Run) -> None:
     document = json.loads(record.read_text())
     document["restarts"][0] += 1
     del document["digest"]
-    record.write_text(json.dumps(document | {"digest": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}))
+    record.write_text(
+        json.dumps(
+            document | {"digest": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}
+        )
+    )
     (copy.milestones / "step_000000000000" / "state.safetensors").write_bytes(b"x")
     result = verify(copy)
     assert not result.differences
@@ -120,7 +134,10 @@ def test_a_row_that_is_missing_is_found(copy: Run) -> None:
     result = verify(copy)
     assert {difference.iteration for difference in result.differences} == {2}
     copy.metrics.write_text(lines[0] + lines[0])
-    with pytest.raises(RunDirectoryError, match=r"Row 2 of .*metrics.jsonl is that of iteration 1, but rows have the iterations 1, 2, 3, … once"):
+    with pytest.raises(
+        RunDirectoryError,
+        match=r"Row 2 of .*metrics.jsonl is that of iteration 1, but rows have the iterations 1, 2, 3, … once",
+    ):
         verify(copy)
 
 
@@ -150,9 +167,23 @@ def short(learner: str = "ppo") -> RunConfig:
     """Two iterations of LQR's episodes."""
     policy, rollout = PolicyConfig(hidden_size=4), RolloutConfig(environments=2, rollout_length=200)
     if learner == "sac":
-        sac = SACConfig(steps_per_update=100, warmup_steps=400, head_width=8, replay=ReplayConfig(capacity=800, window=8, burn_in=4, batch=4))
-        return RunConfig("LQR", steps=800, checkpoint_every=1, policy=policy, rollout=rollout, algorithm="sac", sac=sac)
-    return RunConfig("LQR", steps=800, checkpoint_every=1, policy=policy, rollout=rollout, ppo=PPOConfig(epochs=1, minibatches=1))
+        sac = SACConfig(
+            steps_per_update=100,
+            warmup_steps=400,
+            head_width=8,
+            replay=ReplayConfig(capacity=800, window=8, burn_in=4, batch=4),
+        )
+        return RunConfig(
+            "LQR", steps=800, checkpoint_every=1, policy=policy, rollout=rollout, algorithm="sac", sac=sac
+        )
+    return RunConfig(
+        "LQR",
+        steps=800,
+        checkpoint_every=1,
+        policy=policy,
+        rollout=rollout,
+        ppo=PPOConfig(epochs=1, minibatches=1),
+    )
 
 
 def test_a_run_that_slowed_down_is_followed(tmp_path: pathlib.Path) -> None:
@@ -169,21 +200,28 @@ def test_a_run_that_slowed_down_is_followed(tmp_path: pathlib.Path) -> None:
         run = train(config, tmp_path / "run").run
     run = open_run(run.path)
     assert run.history == (Stretch(0, 800), Stretch(1, 800, slowdowns=1))
-    np.testing.assert_allclose([row["training/learning_rate"] for row in run.read_metrics()], [2.5e-4, 2.5e-4 / 2 / 2], rtol=1e-5)
+    np.testing.assert_allclose(
+        [row["training/learning_rate"] for row in run.read_metrics()], [2.5e-4, 2.5e-4 / 2 / 2], rtol=1e-5
+    )
     result = verify(run, iterations=None)
     assert result.same
     assert [saved.env_steps for saved in result.saved if saved.kind == "checkpoint"] == [0, 400, 800]
 
 
 @pytest.mark.parametrize("learner", ["ppo", "sac"])
-def test_a_run_that_was_made_longer_is_followed(learner: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_was_made_longer_is_followed(
+    learner: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With PPO the learning rate of the last iterations is that of the longer run; with soft actor-critic, all of the replay is compared too."""
     run = train(short(learner), tmp_path / "run").run
     resume(run.path, steps=1600, evaluate_every=800)
     assert cli.main(["verify", str(run.path), "--all"]) == 0
     output = capsys.readouterr().out
     assert "the same, bit for bit: iterations 1 to 4 of 4, all " in output
-    assert "milestones at steps 0, 400, 800, 1,200 and 1,600; checkpoints at steps 800, 1,200 and 1,600; best policy at step 1,600 (" in output
+    assert (
+        "milestones at steps 0, 400, 800, 1,200 and 1,600; checkpoints at steps 800, 1,200 and 1,600; best policy at step 1,600 ("
+        in output
+    )
     assert "not compared: 2 numbers of eval/*" in output
     # The history is what makes them the same.
     config = run.path / "config.json"
@@ -193,7 +231,9 @@ def test_a_run_that_was_made_longer_is_followed(learner: str, tmp_path: pathlib.
     assert verify(open_run(run.path), iterations=None).same == (learner == "sac")
 
 
-def test_what_was_trained_elsewhere_is_left_out(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_trained_elsewhere_is_left_out(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A run that began on another machine: its first iteration can be compared, and what follows would differ without being wrong."""
     config = short()
     with pytest.raises(KeyboardInterrupt):
@@ -219,11 +259,18 @@ def test_a_slowdown_of_which_nothing_was_noted_ends_it(tmp_path: pathlib.Path) -
     newest = folders(run.checkpoints)[-1] / "checkpoint.json"
     document = json.loads(newest.read_text()) | {"slowdowns": 2}
     del document["digest"]
-    newest.write_text(json.dumps(document | {"digest": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}))
+    newest.write_text(
+        json.dumps(
+            document | {"digest": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}
+        )
+    )
     shutil.rmtree(folders(run.milestones)[-1])
     result = verify(run)
     assert (result.same, result.iterations) == (True, 1)
-    assert result.stopped == "it diverged and slowed down by itself after iteration 1 or later, and nothing was noted of when"
+    assert (
+        result.stopped
+        == "it diverged and slowed down by itself after iteration 1 or later, and nothing was noted of when"
+    )
     for folder in (*folders(run.checkpoints)[1:2], *folders(run.milestones)[1:]):
         shutil.rmtree(folder)
     with pytest.raises(ConfigError, match=r"Nothing of .* can be verified: it diverged"):
@@ -251,7 +298,12 @@ def test_another_machine_is_told_by_what_decides_about_arithmetic() -> None:
     assert machine_changes(now, now) == ()
     assert machine_changes({}, now) == ()
     # A feature that no processor has, whichever this one is.
-    then = now | {"versions": now["versions"] | {"jax": "0.1"}, "cpu_features": ["quantum"], "cores": 96, "platform": "elsewhere"}
+    then = now | {
+        "versions": now["versions"] | {"jax": "0.1"},
+        "cpu_features": ["quantum"],
+        "cores": 96,
+        "platform": "elsewhere",
+    }
     first, second = machine_changes(then, now)
     assert first == f"jax was 0.1 and is {now['versions']['jax']}"
     assert second.startswith("the processor lacks quantum and has ")

@@ -18,24 +18,50 @@ def test_flops_are_those_of_a_hand_count():
     square = 2 * 128 * 128
     forward = 2 * 5 * 128 + 6 * square + 2 * 128 * 2
     backward = 2 * 5 * 128 + 12 * square + 2 * 2 * 128 * 2
-    assert flops_per_env_step(preset("nc-gru", "CartpoleSwingup")) == forward + 4 * (forward + backward + 4 * square)
+    assert flops_per_env_step(preset("nc-gru", "CartpoleSwingup")) == forward + 4 * (
+        forward + backward + 4 * square
+    )
     ctrnn_forward = 2 * 5 * 128 + 2 * square + 2 * 128 * 2
     ctrnn_backward = 2 * 5 * 128 + 4 * square + 2 * 2 * 128 * 2
-    assert flops_per_env_step(preset("nc-ctrnn", "CartpoleSwingup")) == ctrnn_forward + 4 * (ctrnn_forward + ctrnn_backward + square)
+    assert flops_per_env_step(preset("nc-ctrnn", "CartpoleSwingup")) == ctrnn_forward + 4 * (
+        ctrnn_forward + ctrnn_backward + square
+    )
 
 
 def test_flops_grow_with_the_square_of_the_width_and_with_epochs():
     config = preset("nc-gru", "CartpoleSwingup")
     wide = dataclasses.replace(config, policy=PolicyConfig(hidden_size=1280))
     assert flops_per_env_step(wide) / flops_per_env_step(config) == pytest.approx(100.0, rel=0.01)
-    one, two, four = (flops_per_env_step(dataclasses.replace(config, ppo=PPOConfig(epochs=epochs))) for epochs in (1, 2, 4))
+    one, two, four = (
+        flops_per_env_step(dataclasses.replace(config, ppo=PPOConfig(epochs=epochs))) for epochs in (1, 2, 4)
+    )
     assert four - two == pytest.approx(2 * (two - one))
     # The baseline needs no co-state target: four products less of 128 × 128 in each epoch.
-    assert flops_per_env_step(config) - flops_per_env_step(preset("gru", "CartpoleSwingup")) == 4 * 4 * 2 * 128 * 128
+    assert (
+        flops_per_env_step(config) - flops_per_env_step(preset("gru", "CartpoleSwingup"))
+        == 4 * 4 * 2 * 128 * 128
+    )
 
 
 RESULT = Benchmark(
-    "WalkerStand", "nc-gru", 1, 2, 7, 10_000.0, 100.0, 1e6, 9_000.0, 30_000.0, 16.0, 8_000.0, 9_090.9, 5.0, 1.4, 14.0, 6.0, "in C (made)"
+    "WalkerStand",
+    "nc-gru",
+    1,
+    2,
+    7,
+    10_000.0,
+    100.0,
+    1e6,
+    9_000.0,
+    30_000.0,
+    16.0,
+    8_000.0,
+    9_090.9,
+    5.0,
+    1.4,
+    14.0,
+    6.0,
+    "in C (made)",
 )
 
 
@@ -53,14 +79,19 @@ def test_the_command_measures_and_its_limit_is_the_formula(capsys):
     result = json.loads(capsys.readouterr().out)
     limit = 1.0 / (1.0 / result["raw_engine"] + result["flops_per_step"] / (result["peak_gflops"] * 1e9))
     assert result["limit"] == pytest.approx(limit, rel=1e-6)
-    assert result["end_to_end"] == pytest.approx(1.0 / (1.0 / result["collect"] + 1.0 / result["learner_only"]), rel=1e-6)
+    assert result["end_to_end"] == pytest.approx(
+        1.0 / (1.0 / result["collect"] + 1.0 / result["learner_only"]), rel=1e-6
+    )
     assert 0.0 < result["fraction_of_limit"] < 1.0
     assert 0.1 < result["peak_memory_gb"] < 8.0
 
 
 @pytest.mark.thorough
 def test_the_command_measures_soft_actor_critic(capsys):
-    assert main(["bench", "CartpoleSwingup", "--algorithm", "sac", "--repeats", "1", "--no-starts", "--json"]) == 0
+    assert (
+        main(["bench", "CartpoleSwingup", "--algorithm", "sac", "--repeats", "1", "--no-starts", "--json"])
+        == 0
+    )
     result = json.loads(capsys.readouterr().out)
     assert result["preset"] == "nc-sac-gru"
     # One update for every 16 steps.
@@ -91,5 +122,7 @@ def test_starts_are_timed_until_the_first_iteration(tmp_path):
 
 
 def test_a_process_that_ends_before_its_first_iteration_is_told_with_its_error(tmp_path):
-    with pytest.raises(RuntimeError, match=r"(?s)NoSuchTask ended before its first iteration: .*Unknown task"):
+    with pytest.raises(
+        RuntimeError, match=r"(?s)NoSuchTask ended before its first iteration: .*Unknown task"
+    ):
         measure_starts("NoSuchTask", "nc-gru")

@@ -43,10 +43,22 @@ def tiny(iterations: int, learning_rate_decay: str = "none", fault_warmup: float
 
 def off_policy(iterations: int) -> RunConfig:
     """Soft actor-critic with iterations of half an episode, so that a run can end in the middle of one."""
-    sac = SACConfig(steps_per_update=50, warmup_steps=200, head_width=8, replay=ReplayConfig(capacity=1000, window=8, burn_in=4, batch=4))
+    sac = SACConfig(
+        steps_per_update=50,
+        warmup_steps=200,
+        head_width=8,
+        replay=ReplayConfig(capacity=1000, window=8, burn_in=4, batch=4),
+    )
     rollout = RolloutConfig(environments=2, rollout_length=100)
     return RunConfig(
-        "LQR", seed=3, steps=iterations * 200, checkpoint_every=20, policy=PolicyConfig(hidden_size=4), rollout=rollout, algorithm="sac", sac=sac
+        "LQR",
+        seed=3,
+        steps=iterations * 200,
+        checkpoint_every=20,
+        policy=PolicyConfig(hidden_size=4),
+        rollout=rollout,
+        algorithm="sac",
+        sac=sac,
     )
 
 
@@ -61,7 +73,11 @@ def copy(finished: Run, tmp_path: pathlib.Path) -> Run:
     return open_run(shutil.copytree(finished.path, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize(("config", "short", "long"), [(tiny, 2, 4), (off_policy, 5, 8)], ids=["ppo", "sac-in-the-middle-of-an-episode"])
+@pytest.mark.parametrize(
+    ("config", "short", "long"),
+    [(tiny, 2, 4), (off_policy, 5, 8)],
+    ids=["ppo", "sac-in-the-middle-of-an-episode"],
+)
 def test_a_run_that_was_made_longer_equals_one_that_was_as_long_from_the_start(config, short, long, tmp_path):
     """Where nothing is scheduled over the run: every number of the log, and every number of the last checkpoint."""
     run = train(config(short), tmp_path / "grown").run
@@ -74,7 +90,10 @@ def test_a_run_that_was_made_longer_equals_one_that_was_as_long_from_the_start(c
     assert f"made longer: from {config(short).steps:,} to {config(long).steps:,} steps" in reporter.said
     assert open_run(run.path).config == whole.config
     # Of the time before the change, nothing but the length is another.
-    assert [stretch.steps for stretch in open_run(run.path).history] == [config(short).steps, config(long).steps]
+    assert [stretch.steps for stretch in open_run(run.path).history] == [
+        config(short).steps,
+        config(long).steps,
+    ]
 
 
 def test_the_learning_rate_goes_on_as_in_a_run_of_the_new_length(copy):
@@ -83,7 +102,10 @@ def test_the_learning_rate_goes_on_as_in_a_run_of_the_new_length(copy):
     run = resume(copy.path, steps=4 * ITERATION, reporter=reporter).run
     rates = [row["training/learning_rate"] for row in run.read_metrics()]
     np.testing.assert_allclose(rates, 2.5e-4 * np.array([1.0, 0.5, 0.5, 0.25]), rtol=1e-5)
-    assert "made longer: from 800 to 1,600 steps; from here on as in a run of that length: learning rate 0.000125 instead of 0" in reporter.said
+    assert (
+        "made longer: from 800 to 1,600 steps; from here on as in a run of that length: learning rate 0.000125 instead of 0"
+        in reporter.said
+    )
     assert open_run(copy.path).history == (Stretch(0, 800), Stretch(2, 1600))
 
 
@@ -107,7 +129,10 @@ def test_a_run_can_be_made_shorter_but_not_than_it_was_trained(tmp_path):
     run = open_run(tmp_path / "run")
     # The third iteration was not saved yet.
     assert [steps_of(folder) for folder in folders(run.checkpoints)] == [0, 400, 800]
-    with pytest.raises(ConfigError, match=r"it stands at 800 steps, and 400 were asked for. Ask for at least 800.*steps 0, 400, 800: .*--step 0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"it stands at 800 steps, and 400 were asked for. Ask for at least 800.*steps 0, 400, 800: .*--step 0",
+    ):
         resume(run.path, steps=400)
     assert open_run(run.path) == run
     reporter = Breaker()
@@ -138,7 +163,11 @@ def test_as_many_iterations_as_before_are_no_change(copy):
 def test_other_things_that_may_change(copy):
     resume(copy.path, steps=3 * ITERATION, checkpoint_every=7, evaluate_every=400, diverged="slow-down")
     run = open_run(copy.path)
-    assert (run.config.checkpoint_every, run.config.evaluate_every, run.config.diverged) == (7, 400, "slow-down")
+    assert (run.config.checkpoint_every, run.config.evaluate_every, run.config.diverged) == (
+        7,
+        400,
+        "slow-down",
+    )
     assert ["eval/episode_reward" in row for row in run.read_metrics()] == [False, False, True]
     # Weights & Biases knows a run by what it began with.
     assert run.started_as == copy.started_as
@@ -167,12 +196,16 @@ def test_seeds_are_made_longer_together_also_if_that_was_cut_off(tmp_path, monke
     with pytest.raises(ConfigError, match=r"different steps \(seed-3: 800, seed-4: 400\).*--steps"):
         resume_together(paths)
     assert cli.main(["train", "--resume", str(tmp_path / "both"), "--steps", "800"]) == 0
-    whole = train_together([dataclasses.replace(config, steps=800) for config in configs], [tmp_path / "3", tmp_path / "4"])
+    whole = train_together(
+        [dataclasses.replace(config, steps=800) for config in configs], [tmp_path / "3", tmp_path / "4"]
+    )
     for path, outcome in zip(paths, whole, strict=True):
         assert result_of(open_run(path)) == result_of(outcome.run)
 
 
-def test_a_config_that_was_written_before_training_went_on_is_that_of_a_valid_run(copy, tmp_path, monkeypatch):
+def test_a_config_that_was_written_before_training_went_on_is_that_of_a_valid_run(
+    copy, tmp_path, monkeypatch
+):
     """As if the power failed right after: the run goes on without being asked for its length again."""
     undisturbed = shutil.copytree(copy.path, tmp_path / "undisturbed")
     write = continuation.write_config
@@ -195,17 +228,35 @@ def test_steps_that_were_edited_by_hand_are_noticed(copy):
     file = copy.path / "config.json"
     untouched = file.read_text()
     file.write_text(untouched.replace('"steps": 800', '"steps": 8000'))
-    with pytest.raises(ConfigError, match=r"steps was changed in .*config.json from 800 to 8000. Put 800 back.*--resume .* --steps 8000"):
+    with pytest.raises(
+        ConfigError,
+        match=r"steps was changed in .*config.json from 800 to 8000. Put 800 back.*--resume .* --steps 8000",
+    ):
         resume(copy.path)
     file.write_text(untouched)
     resume(copy.path, steps=3 * ITERATION)
-    file.write_text(file.read_text().replace('"steps": 1200,\n  "checkpoint', '"steps": 8000,\n  "checkpoint'))
+    file.write_text(
+        file.read_text().replace('"steps": 1200,\n  "checkpoint', '"steps": 8000,\n  "checkpoint')
+    )
     with pytest.raises(ConfigError, match=r"from 1200 to 8000"):
         resume(copy.path, steps=4 * ITERATION)
 
 
 def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
-    refused = ["--seed", "1", "--hidden-size", "8", "--learning-rate", "1e-3", "--environments", "4", "--dropout", "0.2", "--costate-warmup", "0.1"]
+    refused = [
+        "--seed",
+        "1",
+        "--hidden-size",
+        "8",
+        "--learning-rate",
+        "1e-3",
+        "--environments",
+        "4",
+        "--dropout",
+        "0.2",
+        "--costate-warmup",
+        "0.1",
+    ]
     assert cli.main(["train", "--resume", str(copy.path), *refused]) == 1
     error = " ".join(capsys.readouterr().err.split())
     assert "seed: 3 → 1 (another seed is another run)" in error
@@ -220,7 +271,9 @@ def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
 def test_nothing_but_what_may_change_can_be_changed():
     """Every setting of a run has a reason, or may change."""
     base = tiny(2)
-    assert refusals(base, dataclasses.replace(base, steps=4000, checkpoint_every=3, diverged="slow-down")) == ()
+    assert (
+        refusals(base, dataclasses.replace(base, steps=4000, checkpoint_every=3, diverged="slow-down")) == ()
+    )
     (text,) = refusals(base, dataclasses.replace(base, task="LQG"))
     assert text == "task: 'LQR' → 'LQG' (what was learnt on one task is no beginning of a run on another)"
 

@@ -28,7 +28,9 @@ FAULTY = SensorConfig(
     dropout=0.2, group_dropout=0.2, sensor_dropout=0.2, burst_length=3.0, dark="hold", stuck=0.2, stuck_length=4.0, noise=0.1, drift=0.05, delay=1,
     delay_jitter=2, mask_input="bits",
 )  # fmt: skip
-IN_JAX = {f"core {name}": (short(core=name), 1) for name in CORES.names()} | {"all sensor faults, two devices": (short(sensors=FAULTY), 2)}
+IN_JAX = {f"core {name}": (short(core=name), 1) for name in CORES.names()} | {
+    "all sensor faults, two devices": (short(sensors=FAULTY), 2)
+}
 ENGINES = {
     "EnvPool, off-policy": ("CartpoleSwingup", "sac"),
     "EnvPool, a robot of Gym's": ("envpool:InvertedPendulum-v4", "ppo"),
@@ -39,7 +41,9 @@ ENGINES = {
 
 @pytest.mark.quick("all sensor faults, two devices")
 @pytest.mark.parametrize("what", IN_JAX)
-def test_every_core_gives_the_same_again_and_another_seed_something_else(what: str, tmp_path: pathlib.Path) -> None:
+def test_every_core_gives_the_same_again_and_another_seed_something_else(
+    what: str, tmp_path: pathlib.Path
+) -> None:
     config, devices = IN_JAX[what]
     assert_same_again(config, tmp_path, devices)
 
@@ -53,7 +57,9 @@ def test_every_engine_gives_the_same_again_and_another_seed_something_else(
     monkeypatch.setenv(VARIABLE, str(ARM))
     load_task_files()
     task, algorithm = ENGINES[engine]
-    once, again = (trained(short(task, algorithm=algorithm), tmp_path / name, (3, 4)) for name in ("once", "again"))
+    once, again = (
+        trained(short(task, algorithm=algorithm), tmp_path / name, (3, 4)) for name in ("once", "again")
+    )
     assert once == again
     assert_different(*once)
 
@@ -74,7 +80,12 @@ def test_processes_that_share_nothing_give_the_same(tmp_path: pathlib.Path) -> N
     differences = ({"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2", "JAX_ENABLE_COMPILATION_CACHE": "false"})
     outs = [tmp_path / "first", tmp_path / "second"]
     processes = [
-        subprocess.Popen([sys.executable, "-c", AFRESH, document, str(out)], env=os.environ | difference, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", AFRESH, document, str(out)],
+            env=os.environ | difference,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for out, difference in zip(outs, differences, strict=True)
     ]
     for process in processes:
@@ -111,15 +122,33 @@ for document in json.loads(sys.argv[1]):
 def test_as_compiled_for_users_a_run_that_was_cut_off_equals_one_that_was_not(tmp_path: pathlib.Path) -> None:
     """All other tests compile quickly; here XLA optimises as it does by default."""
     # Four iterations, of which two span an episode, so that the cut after the third goes back to the checkpoint after the second.
-    rollout, replay = RolloutConfig(environments=4, rollout_length=100), ReplayConfig(capacity=1600, window=8, burn_in=4, batch=4)
+    rollout, replay = (
+        RolloutConfig(environments=4, rollout_length=100),
+        ReplayConfig(capacity=1600, window=8, burn_in=4, batch=4),
+    )
     longer = {"steps": 1600, "checkpoint_every": 1, "rollout": rollout}
     sac = dataclasses.replace(short(algorithm="sac").sac, replay=replay)
-    configs = [dataclasses.replace(short(), **longer), dataclasses.replace(short(algorithm="sac"), sac=sac, **longer)]
-    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")}
-    command = [sys.executable, "-c", AS_USERS_DO, json.dumps([to_json(config) for config in configs]), str(tmp_path)]
+    configs = [
+        dataclasses.replace(short(), **longer),
+        dataclasses.replace(short(algorithm="sac"), sac=sac, **longer),
+    ]
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    }
+    command = [
+        sys.executable,
+        "-c",
+        AS_USERS_DO,
+        json.dumps([to_json(config) for config in configs]),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for config in configs:
-        whole, cut = (result_of(open_run(tmp_path / f"{config.algorithm}-{name}")) for name in ("whole", "cut"))
+        whole, cut = (
+            result_of(open_run(tmp_path / f"{config.algorithm}-{name}")) for name in ("whole", "cut")
+        )
         assert len(whole[0]) == 4
         assert whole == cut

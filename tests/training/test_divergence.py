@@ -24,10 +24,16 @@ from costate.training.soundness import first_fault, given_by_environments, is_so
 
 def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
     """Two seeds, four steps, three environments, with a number of some kind at some place."""
-    arrays = {"observation": np.zeros((2, 4, 3, 2)), "action": np.zeros((2, 4, 3, 1)), "reward": np.zeros((2, 4, 3))}
+    arrays = {
+        "observation": np.zeros((2, 4, 3, 2)),
+        "action": np.zeros((2, 4, 3, 1)),
+        "reward": np.zeros((2, 4, 3)),
+    }
     for name, (place, value) in faults.items():
         arrays.setdefault(name, np.zeros((2, 4, 3, 2)))[place] = value
-    return Collected(**{"complete": None} | {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()})
+    return Collected(
+        **{"complete": None} | {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
+    )
 
 
 def seen_last(value: float = 0.0) -> TimeStep:
@@ -41,13 +47,22 @@ def seen_last(value: float = 0.0) -> TimeStep:
 def test_the_first_fault_is_found_with_its_cause() -> None:
     assert first_fault(rows(), seen_last()) is None
     late = rows(reward=((1, 3, 2), np.inf))
-    assert str(first_fault(late, seen_last())) == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
+    assert (
+        str(first_fault(late, seen_last()))
+        == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
+    )
     assert first_fault(late, seen_last()).seed == 1
     # In the same step an observation comes before the control, and the control before its reward.
     both = rows(observation=((0, 2, 1), np.nan), action=((0, 2, 1), np.nan), reward=((0, 2, 1), np.nan))
-    assert str(first_fault(both, seen_last())) == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
+    assert (
+        str(first_fault(both, seen_last()))
+        == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
+    )
     policy = rows(observation=((0, 3, 1), np.nan), action=((1, 2, 0), -np.inf), reward=((0, 2, 1), np.nan))
-    assert str(first_fault(policy, seen_last())) == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
+    assert (
+        str(first_fault(policy, seen_last()))
+        == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
+    )
 
 
 def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> None:
@@ -55,9 +70,15 @@ def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> No
     assert is_sound(given_by_environments(rows(complete=((0, 1, 2), 1.0)), seen_last()))
     dark = rows(complete=((0, 1, 2), np.nan))
     assert not is_sound(given_by_environments(dark, seen_last()))
-    assert str(first_fault(dark, seen_last())) == "the environment gave an observation of nan (environment 2, step 1 of the rollout)"
+    assert (
+        str(first_fault(dark, seen_last()))
+        == "the environment gave an observation of nan (environment 2, step 1 of the rollout)"
+    )
     assert not is_sound(given_by_environments(rows(), seen_last(np.inf)))
-    assert str(first_fault(rows(), seen_last(np.inf))) == "the environment gave an observation of inf (environment 2, step 4 of the rollout)"
+    assert (
+        str(first_fault(rows(), seen_last(np.inf)))
+        == "the environment gave an observation of inf (environment 2, step 4 of the rollout)"
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -89,7 +110,9 @@ class Breaking(type(TASKS["LQR"])):  # type: ignore[misc]
 LOST = {"now": False}
 
 
-def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(
+    quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch
+) -> None:
     task = TASKS["LQR"]
     broken = Breaking(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
     run = train(dataclasses.replace(quick_config, steps=8000), tmp_path / "run").run
@@ -103,7 +126,10 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_conf
         train(other, tmp_path / "broken")
     said = str(caught.value)
     assert "In iteration 1 of" in said
-    assert "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the rollout)" in said
+    assert (
+        "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the rollout)"
+        in said
+    )
     assert "last good checkpoint is" in said
     assert "step_000000000000" in said
     # What led there can be looked at.
@@ -115,16 +141,24 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(quick_conf
 
 
 def wild(config: RunConfig) -> RunConfig:
-    return dataclasses.replace(config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30))
+    return dataclasses.replace(
+        config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30)
+    )
 
 
 @pytest.mark.thorough
-def test_a_run_slows_down_by_itself_and_finishes(quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch) -> None:
+def test_a_run_slows_down_by_itself_and_finishes(
+    quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch
+) -> None:
     """The second halving is enough here, because it is made to be."""
     slowed = RunConfig.slowed
 
     def tamed(config: RunConfig, times: int) -> RunConfig:
-        return slowed(config, times) if times < 2 else dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, learning_rate=1e-4))
+        return (
+            slowed(config, times)
+            if times < 2
+            else dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, learning_rate=1e-4))
+        )
 
     monkeypatch.setattr(RunConfig, "slowed", tamed)
     listener = Breaker()
@@ -146,11 +180,15 @@ def test_a_run_that_nothing_helps_stops(quick_config: RunConfig, tmp_path: pathl
         train(wild(quick_config), tmp_path / "run", reporter=listener)
     assert sum(text.startswith("back to step") for text in listener.said) == MOST_SLOWDOWNS
     assert "halved 4 times already" in listener.said[-1]
-    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
+    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == [
+        "step_000000000000"
+    ]
 
 
 def test_halving() -> None:
     config = RunConfig(task="CartpoleSwingup")
     assert config.slowed(0) == config
     assert config.slowed(3).ppo.learning_rate == pytest.approx(2.5e-4 / 8)
-    assert RunConfig(task="CartpoleSwingup", algorithm="sac").slowed(1).sac.learning_rate == pytest.approx(5e-4)
+    assert RunConfig(task="CartpoleSwingup", algorithm="sac").slowed(1).sac.learning_rate == pytest.approx(
+        5e-4
+    )

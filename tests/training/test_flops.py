@@ -32,7 +32,9 @@ def product_flops(jaxpr) -> float:
             left, (result,) = equation.invars[0].aval, equation.outvars
             total += 2.0 * math.prod(result.aval.shape) * math.prod(left.shape[axis] for axis in contracted)
         times = equation.params["length"] if equation.primitive.name == "scan" else 1
-        total += times * sum(product_flops(inner) for inner in jax.extend.core.jaxprs_in_params(equation.params))
+        total += times * sum(
+            product_flops(inner) for inner in jax.extend.core.jaxprs_in_params(equation.params)
+        )
     return total
 
 
@@ -66,10 +68,16 @@ def with_core(name: str) -> RunConfig:
 def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     config = with_core(name)
     state = fresh_state(config)
-    gradient = jax.make_jaxpr(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo))
+    gradient = jax.make_jaxpr(
+        lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo)
+    )
     counted = product_flops(gradient(state.policy, minibatch(config)).jaxpr) / (STEPS * STREAMS)
     rollout = (
-        product_flops(jax.make_jaxpr(act)(state.policy, jnp.zeros((STREAMS, 24)), minibatch(config).core_state, jnp.zeros(STREAMS, bool)).jaxpr)
+        product_flops(
+            jax.make_jaxpr(act)(
+                state.policy, jnp.zeros((STREAMS, 24)), minibatch(config).core_state, jnp.zeros(STREAMS, bool)
+            ).jaxpr
+        )
         / STREAMS
     )
     expected = flops_per_env_step(config)
@@ -81,11 +89,14 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
 
 @pytest.mark.quick("nc-gru-recurrent")
 @pytest.mark.parametrize(
-    ("policy", "critic"), [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "lstm", "ssm")), ("nc-gru", "sighted")]
+    ("policy", "critic"),
+    [*((name, "recurrent") for name in ("nc-gru", "nc-ctrnn", "ncp", "lstm", "ssm")), ("nc-gru", "sighted")],
 )
 def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(policy, critic):
     sac = SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
-    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=with_core(policy).policy, sac=sac)
+    config = dataclasses.replace(
+        preset("nc-sac-gru", "WalkerStand"), policy=with_core(policy).policy, sac=sac
+    )
     state = fresh_state(config)
     program = jax.make_jaxpr(lambda learner, replay, key: sac_update(config.sac, 10.0, learner, replay, key))
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)

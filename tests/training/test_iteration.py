@@ -35,7 +35,9 @@ OFF_POLICY = dataclasses.replace(
     preset("nc-sac-gru", "LQR"),
     policy=dataclasses.replace(preset("nc-sac-gru", "LQR").policy, hidden_size=8),
     rollout=SMALL.rollout,
-    sac=SACConfig(warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)),
+    sac=SACConfig(
+        warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)
+    ),
 )
 
 
@@ -73,7 +75,10 @@ def test_one_program_computes_what_two_compute(config):
         assert set(theirs.seconds) == {"time/collect", "time/update"}
         position, position_two = (ours.states, ours.rollout_state), (theirs.states, theirs.rollout_state)
     # Both have learnt: a comparison of two programs that do nothing would succeed as well.
-    before, after = (np.asarray(algorithm_for(config).acting(each)[0].core.recurrent_weights) for each in (states, ours.states))
+    before, after = (
+        np.asarray(algorithm_for(config).acting(each)[0].core.recurrent_weights)
+        for each in (states, ours.states)
+    )
     assert (before != after).mean() > 0.9
 
 

@@ -8,7 +8,16 @@ import pytest
 from costate.policies.running_stats import RunningStats, empty_stats, merge
 
 ACCURACY = 1e-4
-NAMES = ("far from zero", "drifting", "drifting far from zero", "wide", "ever wider", "two regimes", "on or off", "constant")
+NAMES = (
+    "far from zero",
+    "drifting",
+    "drifting far from zero",
+    "wide",
+    "ever wider",
+    "two regimes",
+    "on or off",
+    "constant",
+)
 
 
 def offsets_and_spreads(merges: int) -> tuple[np.ndarray, np.ndarray]:
@@ -16,8 +25,26 @@ def offsets_and_spreads(merges: int) -> tuple[np.ndarray, np.ndarray]:
     along = np.linspace(0.0, 1.0, merges)
     still = np.ones(merges)
     late = np.where(along < 0.9, 0.0, 1.0)
-    offset = [1000.0 * still, 3.0 * along, 1000.0 + 10.0 * along, -0.05 * still, 0.0 * still, 100.0 - 90.0 * late, 0.5 * still, 1000.1 * still]
-    spread = [0.1 * still, still, 0.1 * still, 1e4 * still, 1.0 + 99.0 * along, 0.1 + 0.9 * late, 0.5 * still, 0.0 * still]
+    offset = [
+        1000.0 * still,
+        3.0 * along,
+        1000.0 + 10.0 * along,
+        -0.05 * still,
+        0.0 * still,
+        100.0 - 90.0 * late,
+        0.5 * still,
+        1000.1 * still,
+    ]
+    spread = [
+        0.1 * still,
+        still,
+        0.1 * still,
+        1e4 * still,
+        1.0 + 99.0 * along,
+        0.1 + 0.9 * late,
+        0.5 * still,
+        0.0 * still,
+    ]
     return np.stack(offset, -1), np.stack(spread, -1)
 
 
@@ -61,7 +88,11 @@ def test_a_million_samples_in_thousands_of_small_batches_keep_four_digits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "streams", "merges"), [(1000, 32, 3125), (1000, 4, 25_000)], ids=["paper's batches", "small batches"])
+@pytest.mark.parametrize(
+    ("steps", "streams", "merges"),
+    [(1000, 32, 3125), (1000, 4, 25_000)],
+    ids=["paper's batches", "small batches"],
+)
 def test_a_hundred_million_samples_keep_four_digits(steps, streams, merges):
     stats, mean, deviation = run(steps, streams, merges)
     assert stats.count == 100_000_000

@@ -99,14 +99,33 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, co
     assert resume(tmp_path / "run").finished
     resumed = open_run(tmp_path / "run")
     assert numbers(resumed) == numbers(whole)
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(resumed)), jax.tree.map(_raw, remembered(whole)))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.tree.map(_raw, remembered(resumed)),
+        jax.tree.map(_raw, remembered(whole)),
+    )
 
 
 def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path):
     """One iteration of warm-up and five that learn, with stored memories and a ring that is full after three; the cut falls into an episode."""
     replay = ReplayConfig(capacity=120, window=6, burn_in=2, batch=2, start="stored")
-    sac = SACConfig(steps_per_update=20, warmup_steps=40, observation_statistics="running", explorers=1, head_width=4, replay=replay)
-    config = RunConfig("LQR", steps=240, checkpoint_every=2, policy=PolicyConfig(4), rollout=RolloutConfig(2, 20), algorithm="sac", sac=sac)
+    sac = SACConfig(
+        steps_per_update=20,
+        warmup_steps=40,
+        observation_statistics="running",
+        explorers=1,
+        head_width=4,
+        replay=replay,
+    )
+    config = RunConfig(
+        "LQR",
+        steps=240,
+        checkpoint_every=2,
+        policy=PolicyConfig(4),
+        rollout=RolloutConfig(2, 20),
+        algorithm="sac",
+        sac=sac,
+    )
     whole = train(config, tmp_path / "whole").run
     assert [row["training/updates"] for row in whole.read_metrics()] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     with pytest.raises(KeyboardInterrupt):
@@ -114,7 +133,11 @@ def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not
     outcome = resume(tmp_path / "cut")
     assert outcome.finished
     assert numbers(outcome.run) == numbers(whole)
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(outcome.run)), jax.tree.map(_raw, remembered(whole)))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.tree.map(_raw, remembered(outcome.run)),
+        jax.tree.map(_raw, remembered(whole)),
+    )
 
 
 class Interrupter(Breaker):
@@ -127,14 +150,31 @@ class Interrupter(Breaker):
 
 @pytest.mark.quick("rows-kept")
 @pytest.mark.parametrize("capacity", [120, 1000], ids=["rows-overwritten", "rows-kept"])
-def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_to_the_same_numbers(tmp_path, capacity):
+def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_to_the_same_numbers(
+    tmp_path, capacity
+):
     """Saved is where the episodes under way began, which is not where a checkpoint was due.
 
     Both rings are full. Those of 60 rows have lost what came after the last checkpoint; those of 500 rows still hold it.
     """
     replay = ReplayConfig(capacity=capacity, window=6, burn_in=2, batch=2, start="stored")
-    sac = SACConfig(steps_per_update=25, warmup_steps=100, observation_statistics="running", explorers=1, head_width=4, replay=replay)
-    config = RunConfig("LQR", steps=1600, checkpoint_every=16, policy=PolicyConfig(4), rollout=RolloutConfig(2, 25), algorithm="sac", sac=sac)
+    sac = SACConfig(
+        steps_per_update=25,
+        warmup_steps=100,
+        observation_statistics="running",
+        explorers=1,
+        head_width=4,
+        replay=replay,
+    )
+    config = RunConfig(
+        "LQR",
+        steps=1600,
+        checkpoint_every=16,
+        policy=PolicyConfig(4),
+        rollout=RolloutConfig(2, 25),
+        algorithm="sac",
+        sac=sac,
+    )
     assert (config.cycle, config.iterations) == (8, 32)
     whole = train(config, tmp_path / "whole").run
     stopped = Interrupter(after=27)
@@ -147,7 +187,11 @@ def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_
     resumed = resume(tmp_path / "stopped")
     assert resumed.finished
     assert numbers(resumed.run) == numbers(whole)
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_raw, remembered(resumed.run)), jax.tree.map(_raw, remembered(whole)))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.tree.map(_raw, remembered(resumed.run)),
+        jax.tree.map(_raw, remembered(whole)),
+    )
 
 
 def _raw(leaf):
@@ -161,7 +205,9 @@ def test_what_is_logged(whole):
     assert ["losses/costate" in row for row in rows] == [i >= 6 for i in range(4 * CYCLE)]
     assert {row["training/updates"] for row in rows} == {0.0, 11.0}
     # Episodes of all environments end together, with the last row of a cycle; their ends are counted with the step that leads there.
-    assert [i for i, row in enumerate(rows) if "training/episode_reward" in row] == [CYCLE * (i + 1) - 1 for i in range(4)]
+    assert [i for i, row in enumerate(rows) if "training/episode_reward" in row] == [
+        CYCLE * (i + 1) - 1 for i in range(4)
+    ]
     # But not the explorer's.
     assert [row["training/episodes"] for row in rows if "training/episode_reward" in row] == [1.0] * 4
     assert all(row["costate/cosine"] == pytest.approx(1.0 - row["losses/costate"]) for row in rows[6:])
@@ -188,7 +234,10 @@ def test_a_checkpoint_whose_replay_is_damaged_is_not_used(whole, tmp_path):
     (run.checkpoints / "replay" / "rows_000000003003_000000004004.safetensors").write_bytes(b"nothing")
     reporter = Breaker()
     assert resume(run.path, reporter=reporter).finished
-    assert any("rows_000000003003_000000004004.safetensors is truncated or was altered" in line for line in reporter.said)
+    assert any(
+        "rows_000000003003_000000004004.safetensors is truncated or was altered" in line
+        for line in reporter.said
+    )
     assert numbers(run) == numbers(whole)
 
 
@@ -210,7 +259,9 @@ def test_a_controller_does_what_its_actor_would_and_remembers_it():
     # By hand: observations are clipped, all are seen without failing sensors, nothing was done before; the readout's
     # mean is squashed and scaled to the bounds.
     seen = np.ones((3, 1))
-    inputs = np.concatenate([np.clip(now.observation, -10.0, 10.0), seen, np.zeros((3, 1))], axis=-1).astype(np.float32)
+    inputs = np.concatenate([np.clip(now.observation, -10.0, 10.0), seen, np.zeros((3, 1))], axis=-1).astype(
+        np.float32
+    )
     features = np.tanh(inputs @ actor.encoder.weights + np.asarray(actor.encoder.bias)[None])
     expected = np.stack([actor.core.step(jnp.asarray(feature), jnp.zeros(4)) for feature in features])
     np.testing.assert_allclose(hidden, expected, rtol=1e-5, atol=1e-6)
@@ -238,7 +289,10 @@ def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
     [
         ({"sac": SACConfig(steps_per_update=17)}, "no whole number of updates"),
         ({"sac": SACConfig(replay=ReplayConfig(capacity=700))}, "A replay of 700 steps keeps 43 rows"),
-        ({"sac": SACConfig(replay=ReplayConfig(capacity=1000))}, "keeps 62 rows of each environment, fewer than the 91"),
+        (
+            {"sac": SACConfig(replay=ReplayConfig(capacity=1000))},
+            "keeps 62 rows of each environment, fewer than the 91",
+        ),
         ({"algorithm": "ppo"}, "settings of sac were changed|cannot be split evenly"),
     ],
 )
@@ -251,18 +305,24 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, m
 def test_a_critic_without_memory_is_not_given_to_a_task_that_needs_one():
     assert preset("nc-sac-gru", "LQR").sac.critic == "sighted"
     assert preset("nc-sac-gru", "LQG").sac.critic == "recurrent"
-    with pytest.raises(ConfigError, match="what LQG shows without blackouts does not determine its state either"):
+    with pytest.raises(
+        ConfigError, match="what LQG shows without blackouts does not determine its state either"
+    ):
         dataclasses.replace(preset("nc-sac-gru", "LQG"), sac=SACConfig(critic="sighted"))
 
 
 def test_a_run_that_would_never_learn_is_refused():
-    with pytest.raises(ConfigError, match="learning would start after 5,824 environment steps of random controls"):
+    with pytest.raises(
+        ConfigError, match="learning would start after 5,824 environment steps of random controls"
+    ):
         dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), steps=5000)
 
 
 def test_a_readout_that_squashes_is_refused():
     with pytest.raises(ConfigError, match="readout tanh squashes its control"):
-        dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=TanhReadoutConfig()))
+        dataclasses.replace(
+            preset("nc-sac-gru", "WalkerStand"), policy=PolicyConfig(readout=TanhReadoutConfig())
+        )
 
 
 def test_memory_does_not_grow_over_a_run(weighed):
@@ -283,14 +343,18 @@ def test_controls_without_bounds_to_speak_of_are_not_scaled_to_them():
 
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):
-    config = dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup"), sac=SACConfig(replay=ReplayConfig(batch=5)))
+    config = dataclasses.replace(
+        preset("nc-sac-gru", "CartpoleSwingup"), sac=SACConfig(replay=ReplayConfig(batch=5))
+    )
     with pytest.raises(ConfigError, match="5 streams of a minibatch cannot be split evenly over 2"):
         train(config, tmp_path / "run", devices=2)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_path):
-    config = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(replay=ReplayConfig(capacity=10**12)))
+    config = dataclasses.replace(
+        preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(replay=ReplayConfig(capacity=10**12))
+    )
     with pytest.raises(CostateError, match=r"A replay of 1,000,000,000,000 steps takes .* GB"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -308,7 +372,14 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
 )
 def test_every_preset_trains(tmp_path, name, start, critic):
     replay = ReplayConfig(capacity=400, window=12, batch=4, start=start)
-    sac = dataclasses.replace(preset(name, "FingerTurnHard").sac, warmup_steps=0, steps_per_update=50, head_width=8, critic=critic, replay=replay)
+    sac = dataclasses.replace(
+        preset(name, "FingerTurnHard").sac,
+        warmup_steps=0,
+        steps_per_update=50,
+        head_width=8,
+        critic=critic,
+        replay=replay,
+    )
     config = two_iterations(name, sac=sac)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert [row["training/updates"] for row in rows] == [0.0, 4.0]

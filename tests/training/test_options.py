@@ -19,10 +19,26 @@ from costate.training.options import run_config
 
 
 def test_options_are_those_of_the_command_line():
-    options = {"steps": 64_000, "seed": 3, "dropout": 0.75, "costate_coef": 0.1, "hidden_size": 32, "core": {"name": "cornn", "time_step": 0.3}}
+    options = {
+        "steps": 64_000,
+        "seed": 3,
+        "dropout": 0.75,
+        "costate_coef": 0.1,
+        "hidden_size": 32,
+        "core": {"name": "cornn", "time_step": 0.3},
+    }
     config = run_config("CartpoleSwingup", None, None, options | {"readout": "tanh", "hide": ["velocity"]})
-    assert (config.task, config.steps, config.seed, config.sensors.dropout) == ("CartpoleSwingup", 64_000, 3, 0.75)
-    assert (config.ppo.costate_coef, config.policy.hidden_size, config.sensors.hide) == (0.1, 32, ("velocity",))
+    assert (config.task, config.steps, config.seed, config.sensors.dropout) == (
+        "CartpoleSwingup",
+        64_000,
+        3,
+        0.75,
+    )
+    assert (config.ppo.costate_coef, config.policy.hidden_size, config.sensors.hide) == (
+        0.1,
+        32,
+        ("velocity",),
+    )
     assert config.policy.core == CoRNNConfig(time_step=0.3)
     assert run_config("WalkerStand", "ctrnn", None, {}) == preset("ctrnn", "WalkerStand")
     assert run_config("WalkerStand", None, "sac", {}) == preset("nc-sac-gru", "WalkerStand")
@@ -34,7 +50,10 @@ def test_options_are_those_of_the_command_line():
     ("arguments", "message"),
     [
         (("CartpoleSwingup", None, None, {"droput": 0.5}), r"Unknown option 'droput'. Did you mean dropout"),
-        (("CartpoleSwingup", None, None, {"steps_per_update": 4}), r"It is one of sac, and the algorithm is ppo: give algorithm='sac'"),
+        (
+            ("CartpoleSwingup", None, None, {"steps_per_update": 4}),
+            r"It is one of sac, and the algorithm is ppo: give algorithm='sac'",
+        ),
         (("CartpoleSwingup", None, "sad", {}), r"Unknown algorithm 'sad'. Did you mean sac"),
         (("CartpoleSwingup", "gru", "sac", {}), r"The preset gru is one of ppo"),
         (("CartpoleSwing", None, None, {}), r"Did you mean CartpoleSwingup"),
@@ -69,11 +88,18 @@ def by_command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> RunConf
 
 @pytest.mark.parametrize("task", ["WalkerStand", "LQG", "FishSwim"])
 @pytest.mark.parametrize("words", [{}, {"algorithm": "ppo"}, {"algorithm": "sac"}], ids=str)
-def test_the_same_words_are_the_same_settings_in_python_and_on_the_command_line(task, words, monkeypatch, tmp_path):
+def test_the_same_words_are_the_same_settings_in_python_and_on_the_command_line(
+    task, words, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     wanted = RunConfig(task, **words)
     assert run_config(task, None, words.get("algorithm"), {}) == wanted
-    assert by_command([task, *(part for name, value in words.items() for part in (f"--{name}", value))], monkeypatch) == wanted
+    assert (
+        by_command(
+            [task, *(part for name, value in words.items() for part in (f"--{name}", value))], monkeypatch
+        )
+        == wanted
+    )
     assert preset(usual_preset(words.get("algorithm")), task) == wanted
 
 
@@ -81,7 +107,11 @@ def test_the_same_words_are_the_same_settings_in_python_and_on_the_command_line(
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_the_same_by_all_ways(task, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert run_config(task, name, None, {}) == by_command([task, "--preset", name], monkeypatch) == preset(name, task)
+    assert (
+        run_config(task, name, None, {})
+        == by_command([task, "--preset", name], monkeypatch)
+        == preset(name, task)
+    )
 
 
 def test_a_part_of_which_some_is_given_has_the_rest_from_the_learner(monkeypatch, tmp_path):
@@ -95,14 +125,26 @@ def test_a_part_of_which_some_is_given_has_the_rest_from_the_learner(monkeypatch
         sac=SACConfig(costate_coef=0.1, replay=ReplayConfig(window=36)),
     )
     assert (written.rollout.rollout_length, written.rollout.noise_colour) == (91, 1.0)
-    options = {"diverged": "slow-down", "core": "ctrnn", "environments": 32, "costate_coef": 0.1, "replay.window": 36}
+    options = {
+        "diverged": "slow-down",
+        "core": "ctrnn",
+        "environments": 32,
+        "costate_coef": 0.1,
+        "replay.window": 36,
+    }
     assert run_config("WalkerStand", None, "sac", options) == written
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     assert by_command(["WalkerStand", "--algorithm", "sac", *flags], monkeypatch) == written
-    assert RunConfig("WalkerStand", rollout=RolloutConfig(environments=8)).rollout == RolloutConfig(8, 1000, noise_colour=0.0)
+    assert RunConfig("WalkerStand", rollout=RolloutConfig(environments=8)).rollout == RolloutConfig(
+        8, 1000, noise_colour=0.0
+    )
 
 
 def test_another_learner_starts_from_what_it_needs():
-    assert with_overrides(RunConfig("LQG", seed=3), {"algorithm": "sac"}) == RunConfig("LQG", seed=3, algorithm="sac")
-    assert with_overrides(RunConfig("LQG", seed=3, algorithm="sac"), {"algorithm": "ppo"}) == RunConfig("LQG", seed=3)
+    assert with_overrides(RunConfig("LQG", seed=3), {"algorithm": "sac"}) == RunConfig(
+        "LQG", seed=3, algorithm="sac"
+    )
+    assert with_overrides(RunConfig("LQG", seed=3, algorithm="sac"), {"algorithm": "ppo"}) == RunConfig(
+        "LQG", seed=3
+    )
     assert dataclasses.replace(RunConfig("LQR"), task="LQG") == RunConfig("LQG")

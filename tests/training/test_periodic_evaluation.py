@@ -55,7 +55,9 @@ def test_a_run_is_evaluated_after_the_iteration_that_passes_each_interval_and_at
 
 
 def test_a_negative_interval_is_refused():
-    with pytest.raises(ConfigError, match="evaluate_every is -1, but it must be a number of environment steps, or 0"):
+    with pytest.raises(
+        ConfigError, match="evaluate_every is -1, but it must be a number of environment steps, or 0"
+    ):
         RunConfig("LQR", evaluate_every=-1)
 
 
@@ -82,7 +84,10 @@ def test_the_logged_return_is_that_of_the_policy_without_noise(evaluated):
 
 def test_training_is_the_same_with_and_without_evaluation(evaluated, tmp_path):
     plain = train(dataclasses.replace(evaluated.config, evaluate_every=0), tmp_path / "run").run
-    with_evaluation = [{name: value for name, value in row.items() if not name.startswith("eval/")} for row in numbers(evaluated)]
+    with_evaluation = [
+        {name: value for name, value in row.items() if not name.startswith("eval/")}
+        for row in numbers(evaluated)
+    ]
     assert numbers(plain) == with_evaluation
     assert not log_file(plain).exists()
 
@@ -107,7 +112,9 @@ def test_the_policy_with_the_highest_mean_is_kept_as_the_best(evaluated):
 @pytest.mark.parametrize("task", ["LQR", pytest.param("CartpoleSwingup", marks=pytest.mark.thorough)])
 def test_a_resumed_run_is_evaluated_as_one_that_was_not_interrupted(task, quick_config, tmp_path):
     """In the simulator that cannot be rewound too: its environments for evaluation are brought back to where they were."""
-    config = dataclasses.replace(quick_config, task=task, steps=5 * 4000, checkpoint_every=2, evaluate_every=4000)
+    config = dataclasses.replace(
+        quick_config, task=task, steps=5 * 4000, checkpoint_every=2, evaluate_every=4000
+    )
     whole = train(config, tmp_path / "whole").run
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", reporter=Breaker(after=3))
@@ -123,13 +130,17 @@ def test_a_resumed_run_is_evaluated_as_one_that_was_not_interrupted(task, quick_
 
 
 def test_seeds_that_train_together_are_evaluated_as_each_would_be_alone(quick_config, tmp_path):
-    configs = [dataclasses.replace(quick_config, seed=seed, steps=4000, evaluate_every=4000) for seed in (0, 1)]
+    configs = [
+        dataclasses.replace(quick_config, seed=seed, steps=4000, evaluate_every=4000) for seed in (0, 1)
+    ]
     together = [outcome.run for outcome in train_together(configs, [tmp_path / "a", tmp_path / "b"])]
     alone = train(configs[1], tmp_path / "alone").run
     # Up to the order of sums in training and in the products of acting.
     np.testing.assert_allclose(read_log(together[1])[0].returns, read_log(alone)[0].returns, rtol=1e-3)
     assert read_log(together[0])[0].returns != read_log(together[1])[0].returns
-    weights, expected = (next(run.best.glob("*/state.safetensors")).stat().st_size for run in (together[1], alone))
+    weights, expected = (
+        next(run.best.glob("*/state.safetensors")).stat().st_size for run in (together[1], alone)
+    )
     assert weights == expected
 
 
@@ -141,7 +152,12 @@ def test_off_policy_runs_are_evaluated_too(tmp_path):
         evaluate_every=1600,
         policy=dataclasses.replace(config.policy, hidden_size=8),
         rollout=dataclasses.replace(config.rollout, environments=4, rollout_length=100),
-        sac=dataclasses.replace(config.sac, steps_per_update=100, warmup_steps=400, replay=dataclasses.replace(config.sac.replay, capacity=4000)),
+        sac=dataclasses.replace(
+            config.sac,
+            steps_per_update=100,
+            warmup_steps=400,
+            replay=dataclasses.replace(config.sac.replay, capacity=4000),
+        ),
     )
     run = train(config, tmp_path / "run").run
     assert [each.env_steps for each in read_log(run)] == [1600, 3200]
@@ -157,7 +173,9 @@ def test_the_best_can_be_named_wherever_a_step_can(evaluated):
 
 def test_a_run_that_was_never_evaluated_has_no_best(quick_config, tmp_path):
     run = train(dataclasses.replace(quick_config, steps=4000), tmp_path / "run").run
-    with pytest.raises(CheckpointError, match="keeps no best policy, because it was not evaluated while it trained"):
+    with pytest.raises(
+        CheckpointError, match="keeps no best policy, because it was not evaluated while it trained"
+    ):
         load_controller(run, "best", pytest.fail)
     (line,) = closing_words(run)
     assert "with exploration noise" in line
@@ -165,7 +183,10 @@ def test_a_run_that_was_never_evaluated_has_no_best(quick_config, tmp_path):
 
 
 def test_of_equal_evaluations_the_first_is_the_best():
-    log = [TrainingEvaluation(i, 100 * i, returns, (1, 1)) for i, returns in ((1, (0.0, 2.0)), (2, (3.0, 1.0)), (3, (2.0, 2.0)))]
+    log = [
+        TrainingEvaluation(i, 100 * i, returns, (1, 1))
+        for i, returns in ((1, (0.0, 2.0)), (2, (3.0, 1.0)), (3, (2.0, 2.0)))
+    ]
     best = best_of(log)
     assert best is not None
     assert (best.iteration, best.mean) == (2, 2.0)
@@ -178,22 +199,40 @@ def test_a_damaged_log_of_evaluations_is_named_with_its_line(evaluated, tmp_path
     run = dataclasses.replace(evaluated, path=tmp_path)
     write_log(run, read_log(evaluated))
     lines = log_file(run).read_text().splitlines()
-    for damage in ("{", "[]", '{"iteration": 1}', lines[1].replace('"iteration": 2', '"iteration": "2"'), lines[1].replace("[", "[NaN, ", 1)):
+    for damage in (
+        "{",
+        "[]",
+        '{"iteration": 1}',
+        lines[1].replace('"iteration": 2', '"iteration": "2"'),
+        lines[1].replace("[", "[NaN, ", 1),
+    ):
         log_file(run).write_text("\n".join([lines[0], damage, lines[2]]))
-        with pytest.raises(CheckpointError, match=r"in_training\.jsonl is damaged: line 2 is not an evaluation"):
+        with pytest.raises(
+            CheckpointError, match=r"in_training\.jsonl is damaged: line 2 is not an evaluation"
+        ):
             read_log(run)
 
 
 def test_the_end_of_training_says_what_is_trained_and_what_is_evaluated(evaluated, tmp_path):
     run = dataclasses.replace(evaluated, path=tmp_path)
-    run.metrics.write_text(json.dumps({"iteration": 2, "env_steps": 8000, "training/episode_reward": 49.0}) + "\n")
-    write_log(run, [TrainingEvaluation(1, 4000, (2.5, 1.5), (1, 1)), TrainingEvaluation(2, 8000, (1.0, 1.0), (1, 1))])
+    run.metrics.write_text(
+        json.dumps({"iteration": 2, "env_steps": 8000, "training/episode_reward": 49.0}) + "\n"
+    )
+    write_log(
+        run,
+        [TrainingEvaluation(1, 4000, (2.5, 1.5), (1, 1)), TrainingEvaluation(2, 8000, (1.0, 1.0), (1, 1))],
+    )
     first, second = closing_words(run)
     assert first == "return in training, with exploration noise: 49.0; without noise: 1.0 (2 episodes)"
     assert second == f"best without noise: 2.0 after 4,000 steps: costate evaluate {tmp_path} --step best"
 
 
 def test_the_console_shows_both_returns():
-    row = {"env_steps": 1000, "training/episode_reward": 49.0, "eval/episode_reward": 1.9, "training/sps": 10.0}
+    row = {
+        "env_steps": 1000,
+        "training/episode_reward": 49.0,
+        "eval/episode_reward": 1.9,
+        "training/sps": 10.0,
+    }
     assert plain_header(row).split()[:3] == ["steps", "return", "evaluated"]
     assert plain_line(Progression(row, 2000, 1.0)).split()[:3] == ["1,000", "49.0", "1.9"]

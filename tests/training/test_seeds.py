@@ -41,14 +41,19 @@ def seeds_of(config, seeds):
 
 
 def numbers(run):
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"} for row in run.read_metrics()]
+    return [
+        {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
+        for row in run.read_metrics()
+    ]
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory, small_config):
     """Two seeds that were trained together, three iterations, and who watched. Tests that change them change a copy."""
     folder, reporter = tmp_path_factory.mktemp("pair"), Witness()
-    group = train_together(seeds_of(small_config, (0, 1)), [folder / "seed-0", folder / "seed-1"], devices=2, reporter=reporter)
+    group = train_together(
+        seeds_of(small_config, (0, 1)), [folder / "seed-0", folder / "seed-1"], devices=2, reporter=reporter
+    )
     assert all(outcome.finished for outcome in group)
     return folder, [outcome.run for outcome in group], reporter
 
@@ -76,10 +81,14 @@ def test_seeds_together_equal_runs_of_their_own(pair, tmp_path, small_config):
         assert run.config == alone.config
         first, second, _ = zip(numbers(run), numbers(alone), strict=True)
         # The first rollout is by equal weights; float32 products of a batch in another order move a swinging pole by this much in 1000 steps.
-        assert first[0]["training/episode_reward"] == pytest.approx(first[1]["training/episode_reward"], rel=1e-3)
+        assert first[0]["training/episode_reward"] == pytest.approx(
+            first[1]["training/episode_reward"], rel=1e-3
+        )
         for name in ("losses/costate", "losses/value", "losses/entropy", "training/action_std"):
             assert first[0][name] == pytest.approx(first[1][name], rel=2e-2), name
-        assert second[0]["training/episode_reward"] == pytest.approx(second[1]["training/episode_reward"], rel=5e-2)
+        assert second[0]["training/episode_reward"] == pytest.approx(
+            second[1]["training/episode_reward"], rel=5e-2
+        )
 
 
 def test_every_seed_has_a_complete_folder_and_the_console_shows_the_mean(pair):
@@ -94,7 +103,9 @@ def test_every_seed_has_a_complete_folder_and_the_console_shows_the_mean(pair):
         assert len(folders(out / "checkpoints")) == 3
         assert open_run(out).read_machine()["seeds_together"] == [0, 1]
     shown = reporter.shown[-1].row
-    assert shown["training/episode_reward"] == pytest.approx(np.mean([row[-1]["training/episode_reward"] for row in rows]))
+    assert shown["training/episode_reward"] == pytest.approx(
+        np.mean([row[-1]["training/episode_reward"] for row in rows])
+    )
     # The speed of all of them, where each folder holds its own.
     assert shown["training/sps"] == pytest.approx(2 * rows[0][-1]["training/sps"])
 
@@ -102,7 +113,11 @@ def test_every_seed_has_a_complete_folder_and_the_console_shows_the_mean(pair):
 @pytest.mark.thorough
 def test_a_group_that_was_cut_off_resumes_to_the_numbers_of_one_that_was_not(pair, tmp_path, small_config):
     with pytest.raises(KeyboardInterrupt):
-        train_together(seeds_of(small_config, (0, 1)), [tmp_path / "cut" / f"seed-{i}" for i in (0, 1)], reporter=Witness(after=2))
+        train_together(
+            seeds_of(small_config, (0, 1)),
+            [tmp_path / "cut" / f"seed-{i}" for i in (0, 1)],
+            reporter=Witness(after=2),
+        )
     # As if the cut had come between the checkpoints of the two: they continue from the newest that both have.
     newest = folders(tmp_path / "cut" / "seed-1" / "checkpoints")[-1]
     for file in newest.iterdir():
@@ -110,17 +125,25 @@ def test_a_group_that_was_cut_off_resumes_to_the_numbers_of_one_that_was_not(pai
     newest.rmdir()
     reporter = Witness()
     resumed = resume_together(runs_in(tmp_path / "cut"), reporter=reporter)
-    assert any("seed-0 goes back from step_000000004000 to step_000000000000" in text for text in reporter.said)
+    assert any(
+        "seed-0 goes back from step_000000004000 to step_000000000000" in text for text in reporter.said
+    )
     assert [numbers(outcome.run) for outcome in resumed] == [numbers(run) for run in pair[1]]
 
 
 @pytest.mark.thorough
 def test_one_of_a_group_resumes_alone_and_says_that_sums_will_be_ordered_otherwise(tmp_path, small_config):
     with pytest.raises(KeyboardInterrupt):
-        train_together(seeds_of(small_config, (0, 1)), [tmp_path / "seed-0", tmp_path / "seed-1"], reporter=Witness(after=2))
+        train_together(
+            seeds_of(small_config, (0, 1)),
+            [tmp_path / "seed-0", tmp_path / "seed-1"],
+            reporter=Witness(after=2),
+        )
     reporter = Witness()
     assert resume(tmp_path / "seed-1", reporter=reporter).finished
-    assert any("seeds [1] instead of [0, 1] together" in text and "floating-point" in text for text in reporter.said)
+    assert any(
+        "seeds [1] instead of [0, 1] together" in text and "floating-point" in text for text in reporter.said
+    )
     # What is left of the group has no common checkpoint any more once the other has gone on.
     assert len(numbers(open_run(tmp_path / "seed-1"))) == 3
 
@@ -184,11 +207,14 @@ def test_nothing_is_made_if_one_of_the_folders_is_taken(tmp_path, small_config):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"seed": 0}, "need different ones"), ({"seed": 1, "checkpoint_every": 7}, "nothing but their seed")]
+    ("change", "message"),
+    [({"seed": 0}, "need different ones"), ({"seed": 1, "checkpoint_every": 7}, "nothing but their seed")],
 )
 def test_only_seeds_may_differ(tmp_path, small_config, change, message):
     with pytest.raises(ConfigError, match=message):
-        train_together([small_config, dataclasses.replace(small_config, **change)], [tmp_path / "a", tmp_path / "b"])
+        train_together(
+            [small_config, dataclasses.replace(small_config, **change)], [tmp_path / "a", tmp_path / "b"]
+        )
 
 
 @pytest.mark.thorough
@@ -200,8 +226,13 @@ def test_if_one_seed_diverges_the_others_are_saved(tmp_path, small_config, monke
     calls = iter([[], [], [], ["losses/total"]])
     monkeypatch.setattr(divergence, "_not_finite", lambda row: next(calls, honest(row)))
     config = dataclasses.replace(small_config, checkpoint_every=100)
-    with pytest.raises(DivergedError, match=r"of seed 1 diverged in iteration 2: losses/total .* Seeds 0 are well"):
+    with pytest.raises(
+        DivergedError, match=r"of seed 1 diverged in iteration 2: losses/total .* Seeds 0 are well"
+    ):
         train_together(seeds_of(config, (0, 1)), [tmp_path / "seed-0", tmp_path / "seed-1"])
-    assert [folder.name for folder in folders(tmp_path / "seed-0" / "checkpoints")] == ["step_000000000000", "step_000000004000"]
+    assert [folder.name for folder in folders(tmp_path / "seed-0" / "checkpoints")] == [
+        "step_000000000000",
+        "step_000000004000",
+    ]
     assert [folder.name for folder in folders(tmp_path / "seed-1" / "checkpoints")] == ["step_000000000000"]
     assert resume(tmp_path / "seed-0").finished

@@ -11,18 +11,27 @@ SHOW = "import jax; from costate.training.startup import prepare_jax; prepare_ja
 
 
 def fresh_process(code: str, **variables: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))} | variables
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=120).stdout.strip()
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))
+    } | variables
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=120
+    ).stdout.strip()
 
 
 def test_every_core_is_a_device_and_programs_are_kept_in_the_users_cache(tmp_path):
-    assert fresh_process(SHOW, XDG_CACHE_HOME=str(tmp_path)) == f"{len(os.sched_getaffinity(0))} {tmp_path}/costate/compiled"
+    assert (
+        fresh_process(SHOW, XDG_CACHE_HOME=str(tmp_path))
+        == f"{len(os.sched_getaffinity(0))} {tmp_path}/costate/compiled"
+    )
 
 
 def test_the_users_choices_are_kept(tmp_path):
     chosen = fresh_process(SHOW, JAX_NUM_CPU_DEVICES="3", JAX_COMPILATION_CACHE_DIR=str(tmp_path))
     assert chosen == f"3 {tmp_path}"
-    assert fresh_process(SHOW, XLA_FLAGS="--xla_force_host_platform_device_count=5", XDG_CACHE_HOME=str(tmp_path)).startswith("5 ")
+    assert fresh_process(
+        SHOW, XLA_FLAGS="--xla_force_host_platform_device_count=5", XDG_CACHE_HOME=str(tmp_path)
+    ).startswith("5 ")
 
 
 def test_a_jax_that_has_started_is_left_as_it_is(tmp_path):
@@ -40,7 +49,10 @@ config = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), steps=400, pol
 train(config, sys.argv[1])
 """
     for number in range(2):
-        fresh_process(f"import sys; sys.argv = ['', {str(tmp_path / str(number))!r}]\n{code}", XDG_CACHE_HOME=str(tmp_path))
+        fresh_process(
+            f"import sys; sys.argv = ['', {str(tmp_path / str(number))!r}]\n{code}",
+            XDG_CACHE_HOME=str(tmp_path),
+        )
     names = [path.name for path in (tmp_path / "costate" / "compiled").iterdir()]
     assert any(name.startswith("jit_update_seeds") for name in names)
     assert not any("with_simulator" in name for name in names)
@@ -92,4 +104,8 @@ def test_the_families_left_out_are_all_that_are_not_used():
     from costate._base.lean import UNUSED
 
     entry = pathlib.Path(envpool.__file__).with_name("entry.py").read_text()
-    assert set(re.findall(r"import envpool\.(\S+)\.registration", entry)) == {*UNUSED, "mujoco.dmc", "mujoco.gym"}
+    assert set(re.findall(r"import envpool\.(\S+)\.registration", entry)) == {
+        *UNUSED,
+        "mujoco.dmc",
+        "mujoco.gym",
+    }

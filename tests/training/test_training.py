@@ -28,7 +28,10 @@ ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "FingerTurnHard").
 def two_iterations(name: str, **learner: Any) -> RunConfig:
     """A preset that is over in seconds: two iterations of 100 steps in two environments."""
     config = preset(name, "FingerTurnHard")
-    policy, rollout = dataclasses.replace(config.policy, hidden_size=8), dataclasses.replace(config.rollout, environments=2, rollout_length=100)
+    policy, rollout = (
+        dataclasses.replace(config.policy, hidden_size=8),
+        dataclasses.replace(config.rollout, environments=2, rollout_length=100),
+    )
     return dataclasses.replace(config, steps=400, policy=policy, rollout=rollout, **learner)
 
 
@@ -55,12 +58,19 @@ def copy(whole, tmp_path):
         (500, 6, 5, True),
     ],
 )
-def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, small_config, length, iterations, cut, steered):
+def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(
+    tmp_path, small_config, length, iterations, cut, steered
+):
     """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
     rollout = RolloutConfig(environments=4, rollout_length=length, fault_warmup=0.8 if steered else 0.0)
-    config = dataclasses.replace(small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=rollout)
+    config = dataclasses.replace(
+        small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=rollout
+    )
     if steered:
-        config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=2, learning_rate_decay="adaptive", target_kl=1e-3))
+        config = dataclasses.replace(
+            config,
+            ppo=dataclasses.replace(config.ppo, epochs=2, learning_rate_decay="adaptive", target_kl=1e-3),
+        )
     whole = train(config, tmp_path / "whole").run
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", reporter=Breaker(after=cut))
@@ -73,11 +83,15 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, sm
 
 
 @pytest.mark.parametrize(("seconds", "pictures"), [(math.inf, [3]), (0.0, [1, 2, 3])])
-def test_a_picture_is_drawn_once_a_minute_and_at_the_end(tmp_path, quick_config, monkeypatch, seconds, pictures):
+def test_a_picture_is_drawn_once_a_minute_and_at_the_end(
+    tmp_path, quick_config, monkeypatch, seconds, pictures
+):
     """At the first checkpoint nothing is known yet, and at the others it can wait."""
     drawn: list[int] = []
     monkeypatch.setattr(bookkeeping, "SECONDS_BETWEEN_PICTURES", seconds)
-    monkeypatch.setattr(bookkeeping, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics())))
+    monkeypatch.setattr(
+        bookkeeping, "draw_learning_curve", lambda run, title: drawn.append(len(run.read_metrics()))
+    )
     train(quick_config, tmp_path / "run")
     assert drawn == pictures
 
@@ -110,10 +124,26 @@ def test_a_run_directory_describes_itself(whole, small_config):
 def test_metrics_have_the_names_people_look_for(whole):
     rows = whole[0].read_metrics()
     assert [row["env_steps"] for row in rows] == [4000, 8000, 12000]
-    wanted = {"losses/approx_kl", "losses/clip_fraction", "losses/explained_variance", "losses/entropy", "losses/grad_norm", "costate/cosine"}
-    wanted |= {"training/sps", "training/episode_reward", "losses/costate", "losses/policy", "losses/value", "training/learning_rate"}
+    wanted = {
+        "losses/approx_kl",
+        "losses/clip_fraction",
+        "losses/explained_variance",
+        "losses/entropy",
+        "losses/grad_norm",
+        "costate/cosine",
+    }
+    wanted |= {
+        "training/sps",
+        "training/episode_reward",
+        "losses/costate",
+        "losses/policy",
+        "losses/value",
+        "training/learning_rate",
+    }
     assert wanted <= rows[0].keys()
-    np.testing.assert_allclose([row["training/learning_rate"] for row in rows], [2.5e-4, 2.5e-4 * 2 / 3, 2.5e-4 / 3], rtol=1e-5)
+    np.testing.assert_allclose(
+        [row["training/learning_rate"] for row in rows], [2.5e-4, 2.5e-4 * 2 / 3, 2.5e-4 / 3], rtol=1e-5
+    )
     assert all(0.0 <= row["training/episode_reward"] <= 1000.0 for row in rows)
     # One dimension of unit deviation: ½ log 2πe.
     np.testing.assert_allclose(rows[0]["losses/entropy"], 1.4189, atol=0.02)
@@ -121,13 +151,20 @@ def test_metrics_have_the_names_people_look_for(whole):
 
 def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, small_config):
     wild = dataclasses.replace(small_config, ppo=dataclasses.replace(small_config.ppo, learning_rate=1e30))
-    with pytest.raises(DivergedError, match=r"diverged in iteration \d.*losses/.* not finite.*step_000000000000.*--learning-rate"):
+    with pytest.raises(
+        DivergedError,
+        match=r"diverged in iteration \d.*losses/.* not finite.*step_000000000000.*--learning-rate",
+    ):
         train(wild, tmp_path / "run")
-    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == ["step_000000000000"]
+    assert [folder.name for folder in folders(open_run(tmp_path / "run").checkpoints)] == [
+        "step_000000000000"
+    ]
 
 
 @pytest.mark.thorough
-def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(whole, tmp_path, small_config, monkeypatch):
+def test_a_full_disk_stops_the_run_and_it_resumes_to_the_same_numbers(
+    whole, tmp_path, small_config, monkeypatch
+):
     class FullDisk(Breaker):
         def progress(self, progression: Progression) -> None:
             if progression.row["iteration"] == 2:
@@ -178,7 +215,9 @@ def test_a_run_that_goes_on_elsewhere_says_what_changed(copy):
     (copy.path / "machine.json").write_text(json.dumps(card))
     resume(copy.path, reporter=reporter)
     (warning,) = [text for text in reporter.said if text.startswith("warning")]
-    assert warning.startswith("warning: since this run began, loops over time was gru-of-another-machine and is ")
+    assert warning.startswith(
+        "warning: since this run began, loops over time was gru-of-another-machine and is "
+    )
 
 
 def test_a_config_that_was_edited_is_noticed(copy):
@@ -188,7 +227,10 @@ def test_a_config_that_was_edited_is_noticed(copy):
         resume(copy.path)
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "no config.json"), ("{", "truncated or was altered"), ("[]", "truncated or was altered")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "no config.json"), ("{", "truncated or was altered"), ("[]", "truncated or was altered")],
+)
 def test_what_is_not_a_run_is_refused(tmp_path, content, message):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
@@ -206,14 +248,20 @@ def test_restarts_are_counted_once():
     is_first = jnp.array([[True, True], [False, False], [True, False]])
     np.testing.assert_array_equal(restarts_within(is_first[None], jnp.array([[True, False]])), [2, 0])
     # With two seeds, one after the other.
-    both = restarts_within(jnp.stack([is_first, is_first[:, ::-1]]), jnp.array([[True, False], [False, True]]))
+    both = restarts_within(
+        jnp.stack([is_first, is_first[:, ::-1]]), jnp.array([[True, False], [False, True]])
+    )
     np.testing.assert_array_equal(both, [2, 0, 0, 2])
 
 
 @pytest.mark.quick("nc-gru-25", "nc-ctrnn-None")
-@pytest.mark.parametrize(("name", "bptt_length"), [*((name, None) for name in ON_POLICY_PRESETS), ("nc-gru", 25)])
+@pytest.mark.parametrize(
+    ("name", "bptt_length"), [*((name, None) for name in ON_POLICY_PRESETS), ("nc-gru", 25)]
+)
 def test_every_preset_trains_and_so_do_truncated_gradients(tmp_path, name, bptt_length):
-    ppo = dataclasses.replace(preset(name, "FingerTurnHard").ppo, epochs=1, minibatches=2, bptt_length=bptt_length)
+    ppo = dataclasses.replace(
+        preset(name, "FingerTurnHard").ppo, epochs=1, minibatches=2, bptt_length=bptt_length
+    )
     config = two_iterations(name, ppo=ppo)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert len(rows) == 2

@@ -26,14 +26,18 @@ def require_finite(config: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} is {value}, but it must be a finite number.")
         if isinstance(value, float) and abs(value) > LARGEST_NUMBER:
-            raise ConfigError(f"{name} is {value}, but no setting is larger than {LARGEST_NUMBER:g}. Give a smaller number.")
+            raise ConfigError(
+                f"{name} is {value}, but no setting is larger than {LARGEST_NUMBER:g}. Give a smaller number."
+            )
 
 
 def require_countable(config: Any, but: Collection[str]) -> None:
     """Raise if a whole number in a config, or in a part of it, is beyond what can be counted; ``but`` names fields with limits of their own."""
     for name, value in _numbers(config):
         if isinstance(value, int) and name not in but and abs(value) > LARGEST_COUNT:
-            raise ConfigError(f"{name} is {value}, but no setting is larger than {LARGEST_COUNT:,}. Give a smaller number.")
+            raise ConfigError(
+                f"{name} is {value}, but no setting is larger than {LARGEST_COUNT:,}. Give a smaller number."
+            )
 
 
 def require_at_most(name: str, value: int, most: int) -> None:
@@ -72,4 +76,7 @@ def why_no_folder_name(name: str) -> str | None:
 
 def printable(text: str) -> str:
     """Text that may come from a stranger, for a terminal: control characters, which could steer it, are shown as escapes; lines stay lines."""
-    return "".join(character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+        for character in text
+    )

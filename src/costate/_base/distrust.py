@@ -26,7 +26,9 @@ def read_bounded(path: pathlib.Path, limit: int) -> bytes:
             if not stat.S_ISREG(kind.st_mode):
                 raise CheckpointError(f"{path} is not a plain file, so it is not read.")
             if kind.st_size > limit:
-                raise CheckpointError(f"{path} has {kind.st_size:,} bytes, but there can be no more than {limit:,} in it. It was altered.")
+                raise CheckpointError(
+                    f"{path} has {kind.st_size:,} bytes, but there can be no more than {limit:,} in it. It was altered."
+                )
             return file.read(limit)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
@@ -44,5 +46,14 @@ def parse_tensors(content: bytes, path: pathlib.Path) -> dict[str, np.ndarray]:
     """The arrays in the bytes of a safetensors file."""
     try:
         return safetensors.numpy.load(content)
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{path} is no safetensors file of arrays that NumPy knows: {error}.") from error
+    except (
+        safetensors.SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as error:
+        raise CheckpointError(
+            f"{path} is no safetensors file of arrays that NumPy knows: {error}."
+        ) from error

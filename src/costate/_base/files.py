@@ -70,7 +70,9 @@ def _check_folder(path: pathlib.Path) -> None:
     blocking = next((place for place in (path, *path.parents) if place.exists() or place.is_symlink()), None)
     if blocking is not None and not blocking.is_dir():
         what = "a symbolic link to nothing" if blocking.is_symlink() else "a file"
-        raise StorageError(f"{path} cannot be written into: {blocking} is {what}, but a folder is needed. Choose another folder, or move it away.")
+        raise StorageError(
+            f"{path} cannot be written into: {blocking} is {what}, but a folder is needed. Choose another folder, or move it away."
+        )
 
 
 def output_file(path: pathlib.Path, name: str) -> pathlib.Path:
@@ -88,24 +90,32 @@ def check_replaceable(path: pathlib.Path) -> None:
         return
     except OSError as error:
         _check_folder(path.parent)
-        raise StorageError(f"Nothing was written to {path}: {error.strerror or error}. Choose another file.") from error
+        raise StorageError(
+            f"Nothing was written to {path}: {error.strerror or error}. Choose another file."
+        ) from error
     if stat.S_ISREG(kind):
         return
     if stat.S_ISDIR(kind):
-        raise StorageError(f"Nothing was written to {path}: it is a folder, and a file never replaces a folder. Choose another name.")
+        raise StorageError(
+            f"Nothing was written to {path}: it is a folder, and a file never replaces a folder. Choose another name."
+        )
     if stat.S_ISLNK(kind):
         raise StorageError(
             f"Nothing was written to {path}: it is a symbolic link to {os.readlink(path)}, and no file is written through a link. "
             "Remove the link, or name the file that it points to."
         )
-    raise StorageError(f"Nothing was written to {path}: it is a device, a pipe or a socket, but only a plain file is replaced. Choose another name.")
+    raise StorageError(
+        f"Nothing was written to {path}: it is a device, a pipe or a socket, but only a plain file is replaced. Choose another name."
+    )
 
 
 def replace_file(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
     """Let ``write`` fill a new file beside ``path``, then give it that name; on any error nothing remains of it."""
     check_replaceable(path)
     with explained_errors(path):
-        temporary = _claim(path, lambda name: os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)))
+        temporary = _claim(
+            path, lambda name: os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        )
         try:
             write(temporary)
             # Once more: writing may have taken minutes.
@@ -255,7 +265,9 @@ def note_holder(lock: IO[str], note: str, is_note: Callable[[str], bool]) -> Non
 def remove_file(path: pathlib.Path) -> None:
     """Delete a file, if it is there; raises if a folder has its name. Of a symbolic link only the link goes."""
     if path.is_dir() and not path.is_symlink():
-        raise StorageError(f"{path} is a folder where a file of costate should be, so it was not removed. Move it away and do the same again.")
+        raise StorageError(
+            f"{path} is a folder where a file of costate should be, so it was not removed. Move it away and do the same again."
+        )
     with explained_errors(path):
         path.unlink(missing_ok=True)
 

@@ -86,7 +86,14 @@ FIRST_RELEASE: dict[str, Any] = {
         "target_rate": 0.05,
         "initial_temperature": 0.1,
         "target_entropy": -0.5,
-        "replay": {"capacity": 200_000, "window": 48, "burn_in": 8, "batch": 16, "storage": "float32", "start": "empty"},
+        "replay": {
+            "capacity": 200_000,
+            "window": 48,
+            "burn_in": 8,
+            "batch": 16,
+            "storage": "float32",
+            "start": "empty",
+        },
     },
     "diverged": "stop",
 }
@@ -103,7 +110,13 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
         "lstm": {"initialisation": "orthogonal", "forget_bias": 1.0},
         "memoryless": {"initialisation": "orthogonal"},
         "rnn": {"initialisation": "orthogonal"},
-        "ssm": {"initialisation": "orthogonal", "modes": None, "fastest": 0.5, "slowest": 0.95, "largest_phase": 0.3141592653589793},
+        "ssm": {
+            "initialisation": "orthogonal",
+            "modes": None,
+            "fastest": 0.5,
+            "slowest": 0.95,
+            "largest_phase": 0.3141592653589793,
+        },
     },
     "readout": {
         "bang-bang": {"influence": "constant"},

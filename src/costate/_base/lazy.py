@@ -16,4 +16,8 @@ def lazy_module(package: str, name: str) -> ModuleType:
 
 def public_modules(package: str) -> set[str]:
     """Names of what :func:`lazy_module` finds."""
-    return {module.name for module in pkgutil.iter_modules(sys.modules[package].__path__) if not module.name.startswith("_")}
+    return {
+        module.name
+        for module in pkgutil.iter_modules(sys.modules[package].__path__)
+        if not module.name.startswith("_")
+    }

@@ -25,7 +25,11 @@ def this_process_is_ours() -> None:
 @contextlib.contextmanager
 def without_unused_families() -> Iterator[None]:
     """While EnvPool is imported, in a process of ours: Python believes that the others were imported already."""
-    left_out = {f"envpool.{family}.registration" for family in UNUSED} if _PROCESS.is_ours and "envpool" not in sys.modules else set()
+    left_out = (
+        {f"envpool.{family}.registration" for family in UNUSED}
+        if _PROCESS.is_ours and "envpool" not in sys.modules
+        else set()
+    )
     sys.modules.update({name: types.ModuleType(name) for name in left_out})
     try:
         yield

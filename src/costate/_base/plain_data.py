@@ -25,12 +25,21 @@ def encode(part: Any) -> Any:
         return [encode(each) for each in part]
     if not dataclasses.is_dataclass(part):
         return part
-    return choice(part) | {field.name: encode(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    return choice(part) | {
+        field.name: encode(getattr(part, field.name)) for field in dataclasses.fields(part)
+    }
 
 
 def choice(part: Any) -> dict[str, Any]:
     """The name of a part that was chosen by name."""
-    return next(({"name": registry.name_of(type(part))} for base, registry in CHOICES.items() if isinstance(part, base)), {})
+    return next(
+        (
+            {"name": registry.name_of(type(part))}
+            for base, registry in CHOICES.items()
+            if isinstance(part, base)
+        ),
+        {},
+    )
 
 
 def decode(kind: type, data: Any, where: str) -> Any:
@@ -43,11 +52,17 @@ def decode(kind: type, data: Any, where: str) -> Any:
             kind = registry[data.pop("name", "")]
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in data.keys() - fields.keys():
-        raise ConfigError(f"{where} has an unknown field {name!r}. {instead_of(name) or nearest(name, tuple(fields))}")
+        raise ConfigError(
+            f"{where} has an unknown field {name!r}. {instead_of(name) or nearest(name, tuple(fields))}"
+        )
     for name, field in fields.items():
         if name not in data and field.default is dataclasses.MISSING:
-            raise ConfigError(f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote.")
-    values = {name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()}
+            raise ConfigError(
+                f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote."
+            )
+    values = {
+        name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()
+    }
     try:
         return kind(**values)
     except ConfigError:
@@ -68,14 +83,20 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
     allowed = get_args(kind) or (kind,)
     if int in allowed and float not in allowed:
         value = whole(value)
-    fits = value in allowed or any(isinstance(value, a) for a in allowed if isinstance(a, type)) or (isinstance(value, int) and float in allowed)
+    fits = (
+        value in allowed
+        or any(isinstance(value, a) for a in allowed if isinstance(a, type))
+        or (isinstance(value, int) and float in allowed)
+    )
     if not fits or isinstance(value, bool):
         raise ConfigError(f"{where} is {value!r}, but it should be {' or '.join(map(_in_words, allowed))}.")
     if isinstance(value, int) and float in allowed:
         try:
             return float(value)
         except OverflowError:
-            raise ConfigError(f"{where} is a number of {len(str(value))} digits, but it must be a finite number.") from None
+            raise ConfigError(
+                f"{where} is a number of {len(str(value))} digits, but it must be a finite number."
+            ) from None
     return value
 
 

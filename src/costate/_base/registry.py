@@ -19,7 +19,9 @@ class Registry(Generic[Item]):
 
     def add(self, name: str, item: Item) -> Item:
         if name in self._items:
-            raise ConfigError(f"The {self.kind} name {name!r} is registered twice. Choose another name for the new one.")
+            raise ConfigError(
+                f"The {self.kind} name {name!r} is registered twice. Choose another name for the new one."
+            )
         self._items[name] = item
         return item
 
@@ -36,7 +38,9 @@ class Registry(Generic[Item]):
     def require_text(self, name: Any) -> None:
         """Raise if a name, which may come from any file, is not even a text."""
         if not isinstance(name, str):
-            raise ConfigError(f"The name of a {self.kind} is {name!r}, but a name is a text, such as {next(iter(self._items), '')!r}.")
+            raise ConfigError(
+                f"The name of a {self.kind} is {name!r}, but a name is a text, such as {next(iter(self._items), '')!r}."
+            )
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._items

@@ -28,7 +28,9 @@ def without_task_files(arguments: list[str]) -> list[str]:
             continue
         file = file if equals else next(remaining, "")
         if not file:
-            raise ConfigError(f"{FLAG} was given without a file. Give a Python file that registers tasks, such as {FLAG} my_task.py.")
+            raise ConfigError(
+                f"{FLAG} was given without a file. Give a Python file that registers tasks, such as {FLAG} my_task.py."
+            )
         files.append(str(pathlib.Path(file).resolve()))
     if files:
         os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(files))
@@ -46,9 +48,15 @@ def _load(path: pathlib.Path) -> None:
     name = f"costate_tasks_{path}"
     if name in sys.modules:
         return
-    spec = importlib.util.spec_from_file_location(name, path) if path.suffix == ".py" and path.is_file() else None
+    spec = (
+        importlib.util.spec_from_file_location(name, path)
+        if path.suffix == ".py" and path.is_file()
+        else None
+    )
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file that can be read. {FLAG} and {VARIABLE} name files that register tasks.")
+        raise ConfigError(
+            f"{path} is not a Python file that can be read. {FLAG} and {VARIABLE} name files that register tasks."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -20,7 +20,13 @@ Shape = TypeVar("Shape")
 MOST_DIGITS = 30
 
 
-def read_arguments(command: str, kind: type[Shape], arguments: Sequence[str], default: Shape | None = None, layout: Layout | None = None) -> Shape:
+def read_arguments(
+    command: str,
+    kind: type[Shape],
+    arguments: Sequence[str],
+    default: Shape | None = None,
+    layout: Layout | None = None,
+) -> Shape:
     """The arguments of a command. Where help is asked for, print it and exit."""
     shape = kind if default is None else default
     if help_wanted(arguments):
@@ -76,9 +82,13 @@ def _readers(kind: Any) -> list[Callable[[str], Any]]:
     members = get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
     numbers = [member for member in members if member in (int, float)]
     others = [member for member in members if member not in numbers]
-    if len(numbers) != 1 or any(member is not type(None) and get_origin(member) is not Literal for member in others):
+    if len(numbers) != 1 or any(
+        member is not type(None) and get_origin(member) is not Literal for member in others
+    ):
         return []
-    first = [_nothing if member is type(None) else functools.partial(_word, get_args(member)) for member in others]
+    first = [
+        _nothing if member is type(None) else functools.partial(_word, get_args(member)) for member in others
+    ]
     return [*first, whole_number if numbers[0] is int else _fraction]
 
 

@@ -95,7 +95,13 @@ class LiveCountdown(AbstractCountdown):
     def tell(self, share: float | None, what: str) -> None:
         self._estimate.note(share)
         # A total of None is a bar that only moves.
-        self._progress.update(self._task, total=None if share is None else 1.0, completed=share or 0.0, description=what, refresh=True)
+        self._progress.update(
+            self._task,
+            total=None if share is None else 1.0,
+            completed=share or 0.0,
+            description=what,
+            refresh=True,
+        )
 
     def close(self) -> None:
         self._progress.stop()

@@ -50,11 +50,17 @@ def help_text(command: str, shape: Arguments, layout: Layout, everything: bool) 
     if layout.examples:
         blocks += [textwrap.fill(" ".join(paragraphs[0].split()), width), _examples(layout.examples)]
         paragraphs = paragraphs[1:] if everything else []
-    blocks += [textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs if paragraph.strip()]
+    blocks += [
+        textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs if paragraph.strip()
+    ]
     grouped = _grouped(shown, layout)
     for title, group in grouped.items():
         briefs = [layout.usual[each.place] if first_screen else "" for each in group]
-        lines = [line for each, brief in zip(group, briefs, strict=True) for line in _lines(each, layout, width, brief)]
+        lines = [
+            line
+            for each, brief in zip(group, briefs, strict=True)
+            for line in _lines(each, layout, width, brief)
+        ]
         blocks.append("\n".join([f"{title}:", *lines]))
     if first_screen and layout.closing:
         blocks.append(textwrap.fill(layout.closing.format(count=len(settings)), width))

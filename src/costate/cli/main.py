@@ -55,7 +55,11 @@ EXAMPLES = (
     ("tasks", "costate tasks", "what can be trained on"),
     ("train", "costate train CartpoleSwingup --steps 960_000", "train; Ctrl-C saves and stops"),
     ("train", "costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "go on after that"),
-    ("evaluate", "costate evaluate runs/CartpoleSwingup/nc-gru/seed-0 --dropout 0.75", "blinder than in training"),
+    (
+        "evaluate",
+        "costate evaluate runs/CartpoleSwingup/nc-gru/seed-0 --dropout 0.75",
+        "blinder than in training",
+    ),
     ("view", "costate view runs/CartpoleSwingup/nc-gru/seed-0", "watch it act"),
     ("video", "costate video runs/CartpoleSwingup/nc-gru/seed-0", "and keep that as a film"),
     ("report", "costate report runs", "figures and tables, one page"),
@@ -85,7 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             _tell("".join(traceback.format_exception(error)).rstrip())
         # What is wrong may be quoted from a file of somebody else.
-        _tell(f"error: {printable(str(error) if isinstance(error, CostateError) else out_of_memory(error) or _unexpected(error, debug))}")
+        _tell(
+            f"error: {printable(str(error) if isinstance(error, CostateError) else out_of_memory(error) or _unexpected(error, debug))}"
+        )
         return MISUSED if isinstance(error, UsageError) else FAILED
 
 
@@ -103,7 +109,9 @@ def _flushed(arguments: list[str]) -> int:
 
 def _nobody_reads(error: Exception) -> bool:
     """Whether the reader of our output went away (`costate tasks | head`), or the terminal, which gives an error of its own."""
-    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None)
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None
+    )
 
 
 def _tell(text: str) -> None:
@@ -131,11 +139,17 @@ def _drop_unwritable_output() -> None:
 def _unexpected(error: Exception, debug: bool) -> str:
     """A paragraph about what nobody has thought of."""
     if isinstance(error, OSError) and error.strerror:
-        what = "Something could not be written or read" if error.filename is None else f"{error.filename} cannot be used"
+        what = (
+            "Something could not be written or read"
+            if error.filename is None
+            else f"{error.filename} cannot be used"
+        )
         return f"{what}: {error.strerror}. Check the path, its permissions and the free space, and run the command again."
     message = " ".join(str(error).split())
     message = f"{message[:LONGEST_MESSAGE]} …" if len(message) > LONGEST_MESSAGE else message.rstrip(".")
-    advice = "the traceback above" if debug else f"the traceback, which the same command shows with {DEBUG_FLAG}"
+    advice = (
+        "the traceback above" if debug else f"the traceback, which the same command shows with {DEBUG_FLAG}"
+    )
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return f"{what}. This was not foreseen, so it is a mistake in costate or in something that it uses. Report it with {advice}."
 
@@ -170,13 +184,23 @@ def _without_colours_where_asked() -> None:
 def _examples() -> str:
     shown = [(example, what) for command, example, what in EXAMPLES if command in COMMANDS]
     width = max(len(example) for example, _ in shown)
-    lines = ["Recurrent policies whose hidden state is trained to be the co-state of optimal control. For example:", ""]
+    lines = [
+        "Recurrent policies whose hidden state is trained to be the co-state of optimal control. For example:",
+        "",
+    ]
     lines += [f"  {example:{width}}  # {what}" for example, what in shown]
-    return "\n".join([*lines, "", "`costate --help` lists all commands, `costate COMMAND --help` explains one."])
+    return "\n".join(
+        [*lines, "", "`costate --help` lists all commands, `costate COMMAND --help` explains one."]
+    )
 
 
 def _overview() -> str:
-    lines = ["usage: costate COMMAND …", "", "Recurrent policies whose hidden state is trained to be the co-state of optimal control.", ""]
+    lines = [
+        "usage: costate COMMAND …",
+        "",
+        "Recurrent policies whose hidden state is trained to be the co-state of optimal control.",
+        "",
+    ]
     lines += [f"  {name:10} {what}" for name, what in COMMANDS.items()]
     anywhere = [
         "With any command, at any place:",

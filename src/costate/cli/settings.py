@@ -61,7 +61,12 @@ def settings_of_command(module: Any) -> Iterator[tuple[list[str], tuple[Setting,
     """The settings of a command, and those that it has beside some words: ``BESIDE`` lists these where there are any."""
     variants: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
     for words in variants:
-        yield words, settings_of(module.arguments_for(words) if hasattr(module, "arguments_for") else module.ARGUMENTS)
+        yield (
+            words,
+            settings_of(
+                module.arguments_for(words) if hasattr(module, "arguments_for") else module.ARGUMENTS
+            ),
+        )
 
 
 def flag_of(name: str) -> str:
@@ -89,7 +94,15 @@ def _walk(part: Arguments, place: str, prefix: str) -> Iterator[Setting]:
         value, choices = ("", ()) if hint is bool else _value(hint)
         if note is not None and note.metavar is not None:
             value = note.metavar
-        yield Setting(where, names, value, described, default, choices, _kinds(hint) & {pathlib.Path, pathlib.PurePath} != set())
+        yield Setting(
+            where,
+            names,
+            value,
+            described,
+            default,
+            choices,
+            _kinds(hint) & {pathlib.Path, pathlib.PurePath} != set(),
+        )
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -144,7 +157,11 @@ def _own_sentences(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     before: ast.stmt | None = None
     for statement in definition.body if isinstance(definition, ast.ClassDef) else ():
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(statement, ast.Expr):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(statement, ast.Expr)
+        ):
             text = getattr(statement.value, "value", None)
             if isinstance(text, str):
                 found[before.target.id] = " ".join(text.split())

@@ -43,7 +43,12 @@ Grammar = Mapping[str, Command]
 
 def script(shell: ShellName, grammar: Grammar) -> str:
     """The script, to be read by the shell when it starts."""
-    writers: dict[ShellName, Callable[[Grammar], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish, "tcsh": _tcsh}
+    writers: dict[ShellName, Callable[[Grammar], str]] = {
+        "bash": _bash,
+        "zsh": _zsh,
+        "fish": _fish,
+        "tcsh": _tcsh,
+    }
     return writers[shell](grammar)
 
 
@@ -57,11 +62,17 @@ def _cases(grammar: Grammar) -> str:
     lines = []
     for name, command in grammar.items():
         silent = [flag.name for flag in command.flags if flag.values == Values()]
-        lines += [f"    {name}:{flag.name}) {_assigned(flag.values)} ;;" for flag in command.flags if flag.values not in (None, Values())]
+        lines += [
+            f"    {name}:{flag.name}) {_assigned(flag.values)} ;;"
+            for flag in command.flags
+            if flag.values not in (None, Values())
+        ]
         if silent:
             lines.append(f"    {'|'.join(f'{name}:{flag}' for flag in silent)}) ;;")
         flags = _quoted([flag.name for flag in command.flags])
-        lines.append(f"    {name}:*) if [[ $current == -* ]]; then words={flags}; else {_assigned(command.positional)}; fi ;;")
+        lines.append(
+            f"    {name}:*) if [[ $current == -* ]]; then words={flags}; else {_assigned(command.positional)}; fi ;;"
+        )
     return "\n".join(lines)
 
 
@@ -93,7 +104,9 @@ complete -F _costate costate
 
 
 def _zsh(grammar: Grammar) -> str:
-    commands = "\n".join(f"    {_quoted([f'{name}:{command.description}'])}" for name, command in grammar.items())
+    commands = "\n".join(
+        f"    {_quoted([f'{name}:{command.description}'])}" for name, command in grammar.items()
+    )
     return f"""#compdef costate
 # zsh completion of costate: save this as _costate in a folder of $fpath, or `eval "$(costate completion zsh)"` after compinit in ~/.zshrc
 _costate() {{
@@ -121,7 +134,10 @@ def _fish(grammar: Grammar) -> str:
     lines = [
         "# fish completion of costate: `costate completion fish > ~/.config/fish/completions/costate.fish`",
         "complete -c costate -f",
-        *(f"complete -c costate -n __fish_use_subcommand -a {name} -d {_quoted([command.description])}" for name, command in grammar.items()),
+        *(
+            f"complete -c costate -n __fish_use_subcommand -a {name} -d {_quoted([command.description])}"
+            for name, command in grammar.items()
+        ),
     ]
     for name, command in grammar.items():
         here = f"complete -c costate -n '__fish_seen_subcommand_from {name}'"
@@ -155,10 +171,17 @@ def _tcsh(grammar: Grammar) -> str:
             values.setdefault(flag.name, {}).update(dict.fromkeys(flag.values.words if flag.values else ()))
             if flag.values and flag.values.paths:
                 paths.add(flag.name)
-    rules = [f"p/1/({' '.join(grammar)})/", f"c/--/({' '.join(sorted(name.removeprefix('--') for name in values))})/"]
+    rules = [
+        f"p/1/({' '.join(grammar)})/",
+        f"c/--/({' '.join(sorted(name.removeprefix('--') for name in values))})/",
+    ]
     rules += [f"n/{name}/({' '.join(words)})/" for name, words in values.items() if words]
     rules += [f"n/{name}/f/" for name in sorted(paths) if not values[name]]
-    rules += [f"n/{name}/({' '.join(command.positional.words)})/" for name, command in grammar.items() if command.positional.words]
+    rules += [
+        f"n/{name}/({' '.join(command.positional.words)})/"
+        for name, command in grammar.items()
+        if command.positional.words
+    ]
     lines = [
         "# tcsh completion of costate: source this file in ~/.tcshrc",
         "complete costate \\",

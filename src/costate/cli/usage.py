@@ -20,7 +20,9 @@ def explained_usage(command: str, module: Any) -> Iterator[None]:
     # Of all that tyro has, this is not promised to stay. Without it, its boxes are shown instead of our paragraphs.
     hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
     try:
-        with contextlib.nullcontext() if hook is None else hook(lambda event: _refuse(command, module, event)):
+        with (
+            contextlib.nullcontext() if hook is None else hook(lambda event: _refuse(command, module, event))
+        ):
             yield
     except SystemExit as ending:
         own = _own_error(ending)
@@ -48,14 +50,20 @@ def _explanation(module: Any, event: Any) -> str:
         case "UnrecognizedArgs":
             return _unknown(module, event.tokens)
         case "InvalidChoice":
-            return f"{_shown(event.argument)} is {event.value!r}. {nearest(event.value, tuple(event.choices))}"
+            return (
+                f"{_shown(event.argument)} is {event.value!r}. {nearest(event.value, tuple(event.choices))}"
+            )
         case "MissingArgs":
             return f"{', '.join(_shown(each.arg) for each in event.missing_arguments)} must be given."
         case "BadValue":
             return f"{_shown(event.argument)} needs a value, but none was given."
         case "InstantiationFailure":
             # A config that refuses a value says itself what is wrong with it; a value that is no number is told with its flag.
-            what = "A setting is out of range" if event.argument is None else f"{_shown(event.argument)} cannot be read"
+            what = (
+                "A setting is out of range"
+                if event.argument is None
+                else f"{_shown(event.argument)} cannot be read"
+            )
             return f"{what}: {_first_line(event.message)}."
         case other:
             return f"The command line cannot be read ({other})."
@@ -100,7 +108,11 @@ def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
     """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
     for part in ("core", "readout"):
         if flag.startswith(f"--{part}."):
-            names = list(dict.fromkeys(name for choice, name in (way for way in ways if len(way) == 2) if choice == f"--{part}"))
+            names = list(
+                dict.fromkeys(
+                    name for choice, name in (way for way in ways if len(way) == 2) if choice == f"--{part}"
+                )
+            )
             listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
             return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
     owner, other = ("ppo", "sac") if [] in ways else ("sac", "ppo")

@@ -46,7 +46,11 @@ def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
     ours, theirs = _settings(config), _settings(base)
     # A core or readout of another name has settings of its own, which differ from their own defaults only.
     chosen = {part: getattr(config.policy, part) for part in CHOSEN if ours[part] != theirs[part]}
-    different = {name: value for name, value in ours.items() if name.split(".")[0] not in chosen and theirs.get(name, ...) != value}
+    different = {
+        name: value
+        for name, value in ours.items()
+        if name.split(".")[0] not in chosen and theirs.get(name, ...) != value
+    }
     for part, value in chosen.items():
         name = ours[part]
         own = changes(value, CHOSEN[part].get(name, {}))
@@ -57,10 +61,17 @@ def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a config by their names on the command line, without those of the unused learner."""
     other = "sac." if config.algorithm == "ppo" else "ppo."
-    flat = {path: value for path, value in flat_json(config).items() if path not in APART and not path.startswith(other)}
+    flat = {
+        path: value
+        for path, value in flat_json(config).items()
+        if path not in APART and not path.startswith(other)
+    }
     for loss in flat.pop("losses"):
         flat |= {f"{loss['name']}_{field}": value for field, value in loss.items() if field != "name"}
-    return {_flag(re.sub(r"^(policy|sensors|rollout|ppo|sac)\.", "", path).removesuffix(".name")): value for path, value in flat.items()}
+    return {
+        _flag(re.sub(r"^(policy|sensors|rollout|ppo|sac)\.", "", path).removesuffix(".name")): value
+        for path, value in flat.items()
+    }
 
 
 def _flag(path: str) -> str:
@@ -74,7 +85,11 @@ def joined(base: str, different: dict[str, Any]) -> str:
     """
     parts = [f"{name}={_text(value)}" for name, value in different.items()]
     name = "+".join([base, *parts])
-    if len(name) <= LONGEST and all(PLAIN.fullmatch(setting) for setting in different) and all(map(_is_plain, different.values())):
+    if (
+        len(name) <= LONGEST
+        and all(PLAIN.fullmatch(setting) for setting in different)
+        and all(map(_is_plain, different.values()))
+    ):
         return name
     # What was cut off or replaced may be all that tells two configs apart.
     digest = hashlib.sha256(json.dumps([base, different], sort_keys=True).encode()).hexdigest()[:8]
@@ -94,5 +109,7 @@ def _text(value: Any) -> str:
 def _is_plain(value: Any) -> bool:
     """Return whether a value's text is safe in a name and no other value has the same."""
     if isinstance(value, list | tuple):
-        return not value or (all(isinstance(each, str) and _is_plain(each) for each in value) and list(value) != ["none"])
+        return not value or (
+            all(isinstance(each, str) and _is_plain(each) for each in value) and list(value) != ["none"]
+        )
     return bool(PLAIN.fullmatch(_text(value)))

@@ -17,7 +17,19 @@ from costate.policies.cores.gru import ResetAfterGRUConfig
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts.linear import QuadraticReadoutConfig, TanhReadoutConfig
 
-PresetName = Literal["gru", "nc-gru", "ctrnn", "nc-ctrnn", "authors-code", "ncp", "sac-gru", "nc-sac-gru", "sac-ctrnn", "nc-sac-ctrnn", "fast"]
+PresetName = Literal[
+    "gru",
+    "nc-gru",
+    "ctrnn",
+    "nc-ctrnn",
+    "authors-code",
+    "ncp",
+    "sac-gru",
+    "nc-sac-gru",
+    "sac-ctrnn",
+    "nc-sac-ctrnn",
+    "fast",
+]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 
@@ -31,7 +43,9 @@ def check_preset(name: str, task: str, algorithm: str) -> None:
     found = preset(name, task).algorithm
     if found != algorithm:
         fitting = ", ".join(other for other in PRESETS if preset(other, task).algorithm == algorithm)
-        raise ConfigError(f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on {task}: {fitting}.")
+        raise ConfigError(
+            f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on {task}: {fitting}."
+        )
 
 
 # Twice the environments at as many updates, which costs nothing but the physics.
@@ -39,7 +53,14 @@ MORE_DATA = RolloutConfig(environments=32)
 # Four times the environments for an eighth of the time: minibatches a quarter as large as the paper's, four times as many of them for the same steps,
 # each as large a step as the policy bears; and no reward for noise.
 SHORT_SEGMENTS = RolloutConfig(environments=128, rollout_length=125)
-BOLD = PPOConfig(costate_coef=0.0, minibatches=8, learning_rate=5e-4, learning_rate_decay="adaptive", entropy_coef=0.0, value_loss="plain")
+BOLD = PPOConfig(
+    costate_coef=0.0,
+    minibatches=8,
+    learning_rate=5e-4,
+    learning_rate_decay="adaptive",
+    entropy_coef=0.0,
+    value_loss="plain",
+)
 
 
 def _fast(task: str) -> RunConfig:
@@ -55,14 +76,18 @@ def _fast_elsewhere(task: str) -> RunConfig:
 
 def _fast_walker(task: str) -> RunConfig:
     usual = preset("sac-gru", task)
-    return dataclasses.replace(usual, rollout=MORE_DATA, sac=dataclasses.replace(usual.sac, steps_per_update=MORE_DATA.environments))
+    return dataclasses.replace(
+        usual, rollout=MORE_DATA, sac=dataclasses.replace(usual.sac, steps_per_update=MORE_DATA.environments)
+    )
 
 
 def _fast_fish(task: str) -> RunConfig:
     """On-policy: one control changes so little of what comes that a critic of controls cannot tell them apart, and advantages that are measured over
     many steps still can. It is a long way at a low speed, so they look further ahead.
     """
-    return _short_segments(task, SensorConfig(mask_input="bit"), dataclasses.replace(BOLD, discount=0.995), deviation=0.5)
+    return _short_segments(
+        task, SensorConfig(mask_input="bit"), dataclasses.replace(BOLD, discount=0.995), deviation=0.5
+    )
 
 
 def _fast_finger(task: str) -> RunConfig:
@@ -82,10 +107,18 @@ FASTEST: dict[str, Callable[[str], RunConfig]] = {
 """By the task, because no one setting is the fastest everywhere."""
 
 
-def _short_segments(task: str, sensors: SensorConfig, ppo: PPOConfig, deviation: float, noise_colour: float = 0.0) -> RunConfig:
+def _short_segments(
+    task: str, sensors: SensorConfig, ppo: PPOConfig, deviation: float, noise_colour: float = 0.0
+) -> RunConfig:
     """PPO with many environments and short segments, which start from stored memories."""
     policy = PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=deviation))
-    return RunConfig(task, policy=policy, sensors=sensors, rollout=dataclasses.replace(SHORT_SEGMENTS, noise_colour=noise_colour), ppo=ppo)
+    return RunConfig(
+        task,
+        policy=policy,
+        sensors=sensors,
+        rollout=dataclasses.replace(SHORT_SEGMENTS, noise_colour=noise_colour),
+        ppo=ppo,
+    )
 
 
 def preset(name: str, task: str) -> RunConfig:
@@ -106,12 +139,19 @@ def preset(name: str, task: str) -> RunConfig:
         case "authors-code":
             return RunConfig(
                 task,
-                policy=PolicyConfig(core=ResetAfterGRUConfig(initialisation="uniform"), readout=TanhReadoutConfig()),
+                policy=PolicyConfig(
+                    core=ResetAfterGRUConfig(initialisation="uniform"), readout=TanhReadoutConfig()
+                ),
                 rollout=RolloutConfig(observation_clip=None, random_keys="shared"),
                 ppo=PPOConfig(costate_hidden="before", reward_clip=None),
             )
         case "ncp":
-            return RunConfig(task, policy=PolicyConfig(core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")))
+            return RunConfig(
+                task,
+                policy=PolicyConfig(
+                    core=CostateCellConfig(), readout=QuadraticReadoutConfig(influence="observed")
+                ),
+            )
         case "sac-gru":
             return RunConfig(task, algorithm="sac", sac=plain_sac)
         case "nc-sac-gru":

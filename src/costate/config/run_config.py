@@ -71,7 +71,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
         if self.algorithm not in OWN_ROLLOUT:
-            raise ConfigError(f"Unknown algorithm {self.algorithm!r}. {nearest(str(self.algorithm), tuple(OWN_ROLLOUT))}")
+            raise ConfigError(
+                f"Unknown algorithm {self.algorithm!r}. {nearest(str(self.algorithm), tuple(OWN_ROLLOUT))}"
+            )
         self._decide()
         require_finite(self)
         require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
@@ -82,7 +84,9 @@ class RunConfig:
         self._check_warmup()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
-            raise ConfigError(f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration.")
+            raise ConfigError(
+                f"checkpoint_every is {self.checkpoint_every}, but it must be at least 1 iteration."
+            )
         if self.evaluate_every is not None and self.evaluate_every < 0:
             raise ConfigError(
                 f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or 0 for no evaluation during training."
@@ -94,15 +98,23 @@ class RunConfig:
         The only place where a config changes itself. Neither the learner nor the task is known where a rollout or a
         critic is described, and all that compares, stores or hashes a config has to see what it means.
         """
-        own = {name: value for name, value in OWN_ROLLOUT[self.algorithm].items() if getattr(self.rollout, name) is UNDECIDED}
+        own = {
+            name: value
+            for name, value in OWN_ROLLOUT[self.algorithm].items()
+            if getattr(self.rollout, name) is UNDECIDED
+        }
         object.__setattr__(self, "rollout", dataclasses.replace(self.rollout, **own))
         if self.algorithm == "sac" and self.sac.critic is UNDECIDED:
-            critic: Literal["sighted", "recurrent"] = "sighted" if TASKS[self.task].observes_state else "recurrent"
+            critic: Literal["sighted", "recurrent"] = (
+                "sighted" if TASKS[self.task].observes_state else "recurrent"
+            )
             object.__setattr__(self, "sac", dataclasses.replace(self.sac, critic=critic))
 
     def _check_budget(self) -> None:
         if self.total_steps > MOST_STEPS:
-            raise ConfigError(f"steps is {self.total_steps}, but a run has at most {MOST_STEPS:,} environment steps. Ask for fewer.")
+            raise ConfigError(
+                f"steps is {self.total_steps}, but a run has at most {MOST_STEPS:,} environment steps. Ask for fewer."
+            )
         if self.total_steps < self.rollout.steps_per_iteration:
             raise ConfigError(
                 f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
@@ -112,7 +124,9 @@ class RunConfig:
     def _check_learner(self) -> None:
         other = self.other_learner
         if getattr(self, other) != (SACConfig() if other == "sac" else PPOConfig()):
-            raise ConfigError(f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out.")
+            raise ConfigError(
+                f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out."
+            )
         self._check_hypotheses()
         if self.algorithm == "ppo":
             check_divisible(self.rollout, self.ppo)
@@ -130,10 +144,17 @@ class RunConfig:
                 )
             readout = self.policy.readout
             if readout.off_policy_obstacle:
-                fitting = " or ".join(name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle)
+                fitting = " or ".join(
+                    name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle
+                )
                 name = READOUTS.name_of(type(readout))
-                raise ConfigError(f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo.")
-            if isinstance(readout, GaussianReadoutConfig) and readout.initial_deviation != GaussianReadoutConfig.initial_deviation:
+                raise ConfigError(
+                    f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo."
+                )
+            if (
+                isinstance(readout, GaussianReadoutConfig)
+                and readout.initial_deviation != GaussianReadoutConfig.initial_deviation
+            ):
                 raise ConfigError(
                     f"initial_deviation is {readout.initial_deviation}, but soft actor-critic learns how widely to explore, so that it would have no "
                     f"effect. Leave it out, or use --algorithm ppo."
@@ -145,7 +166,9 @@ class RunConfig:
             return
         passing = ("dropout", "group_dropout", "sensor_dropout", "noise")
         if not any(getattr(self.sensors, name) > 0.0 for name in passing):
-            raise ConfigError(f"fault_warmup is {self.rollout.fault_warmup}, but no sensor ever fails, so that nothing could set in. Leave it out.")
+            raise ConfigError(
+                f"fault_warmup is {self.rollout.fault_warmup}, but no sensor ever fails, so that nothing could set in. Leave it out."
+            )
         others = [name for name in self.sensors.other_faults if name not in passing]
         if others:
             raise ConfigError(
@@ -155,17 +178,26 @@ class RunConfig:
 
     def _check_hypotheses(self) -> None:
         ppo, policy = self.ppo, self.policy
-        for_ensembles = {"bootstrap": ppo.bootstrap != PPOConfig.bootstrap, "spread_bonus": ppo.spread_bonus > 0.0}
+        for_ensembles = {
+            "bootstrap": ppo.bootstrap != PPOConfig.bootstrap,
+            "spread_bonus": ppo.spread_bonus > 0.0,
+        }
         for_ensembles["costate_average ensemble"] = ppo.costate_average == "ensemble"
         for name, given in for_ensembles.items():
             if given and policy.ensemble == 1:
-                raise ConfigError(f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out.")
+                raise ConfigError(
+                    f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out."
+                )
         if self.algorithm == "sac" and (policy.ensemble > 1 or policy.features != policy.hidden_size):
-            raise ConfigError("An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out.")
+            raise ConfigError(
+                "An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out."
+            )
         core = CORES.name_of(type(policy.core))
         if ppo.costate_gradient == "both" and not policy.core.shows_all:
             fitting = ", ".join(name for name in CORES.names() if CORES[name].shows_all)
-            raise ConfigError(f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}.")
+            raise ConfigError(
+                f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}."
+            )
 
     def _check_bootstrap(self) -> None:
         """A critic learns from each stream by chance; refuse a share that leaves it with none of them more often than not."""
@@ -217,8 +249,12 @@ class RunConfig:
     def slowed(self, times: int) -> "RunConfig":
         """The same with a learning rate that was halved so many times."""
         if self.algorithm == "sac":
-            return dataclasses.replace(self, sac=dataclasses.replace(self.sac, learning_rate=self.sac.learning_rate * 0.5**times))
-        return dataclasses.replace(self, ppo=dataclasses.replace(self.ppo, learning_rate=self.ppo.learning_rate * 0.5**times))
+            return dataclasses.replace(
+                self, sac=dataclasses.replace(self.sac, learning_rate=self.sac.learning_rate * 0.5**times)
+            )
+        return dataclasses.replace(
+            self, ppo=dataclasses.replace(self.ppo, learning_rate=self.ppo.learning_rate * 0.5**times)
+        )
 
     @property
     def cycle(self) -> int:
@@ -265,14 +301,25 @@ def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
     base.pop(config.other_learner)
     if overrides.get("algorithm", config.algorithm) != config.algorithm:
         base.pop(config.algorithm)
-        base["rollout"] = {name: value for name, value in base["rollout"].items() if name not in OWN_ROLLOUT[config.algorithm]}
+        base["rollout"] = {
+            name: value
+            for name, value in base["rollout"].items()
+            if name not in OWN_ROLLOUT[config.algorithm]
+        }
     changed: RunConfig = decode(RunConfig, _merge(base, overrides), "config")
     return changed
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     if changes.get("name", base.get("name")) != base.get("name"):
-        base = next((encode(registry[changes["name"]]()) for registry in CHOICES.values() if base.get("name") in registry), base)
+        base = next(
+            (
+                encode(registry[changes["name"]]())
+                for registry in CHOICES.values()
+                if base.get("name") in registry
+            ),
+            base,
+        )
     merged = dict(base)
     for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(base.get(name), dict)
@@ -295,7 +342,11 @@ def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, 
     """Names of the fields in which two configs, as JSON, differ, with both values."""
     flat_left, flat_right = _flatten(left), _flatten(right)
     names = sorted(flat_left.keys() | flat_right.keys())
-    return tuple(f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}" for name in names if flat_left.get(name) != flat_right.get(name))
+    return tuple(
+        f"{name}: {flat_left.get(name)!r} → {flat_right.get(name)!r}"
+        for name in names
+        if flat_left.get(name) != flat_right.get(name)
+    )
 
 
 def flat_json(config: RunConfig) -> dict[str, Any]:
@@ -309,7 +360,11 @@ def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
     Nothing is changed to compare: a budget that is right for one config can be impossible for another.
     """
     flat = flat_json(config).items()
-    return frozenset((place, tuple(value) if isinstance(value, list) else value) for place, value in flat if place not in fields)
+    return frozenset(
+        (place, tuple(value) if isinstance(value, list) else value)
+        for place, value in flat
+        if place not in fields
+    )
 
 
 def without_changeable(data: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def sampled(problem: ControlProblem, step: Float[Array, ""]) -> SampledProblem:
     )
 
 
-def rollout(problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]) -> Float[Array, "T+1 X"]:
+def rollout(
+    problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
+) -> Float[Array, "T+1 X"]:
     """The states x_0 … x_T that a sequence of controls leads through."""
 
     def advance(state: State, control: Control) -> tuple[State, State]:
@@ -48,25 +50,38 @@ def rollout(problem: SampledProblem, initial_state: State, controls: Float[Array
     return jnp.concatenate([initial_state[None], states])
 
 
-def rollout_cost(problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]) -> Float[Array, ""]:
+def rollout_cost(
+    problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
+) -> Float[Array, ""]:
     """J of a sequence of controls."""
     states = rollout(problem, initial_state, controls)
     discounts = problem.discount ** jnp.arange(len(controls) + 1, dtype=states.dtype)
-    return discounts[:-1] @ jax.vmap(problem.stage_cost)(states[:-1], controls) + discounts[-1] * problem.terminal_cost(states[-1])
+    return discounts[:-1] @ jax.vmap(problem.stage_cost)(states[:-1], controls) + discounts[
+        -1
+    ] * problem.terminal_cost(states[-1])
 
 
-def rollout_costates(problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]) -> Float[Array, "T+1 X"]:
+def rollout_costates(
+    problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
+) -> Float[Array, "T+1 X"]:
     """λ_0 … λ_T along the rollout; λ_T = ∇Φ(x_T)."""
     states = rollout(problem, initial_state, controls)
     jacobians = jax.vmap(jax.jacobian(problem.transition))(states[:-1], controls)
     cost_gradients = jax.vmap(jax.grad(problem.stage_cost))(states[:-1], controls)
     final = jax.grad(problem.terminal_cost)(states[-1])
-    return jnp.concatenate([costate_recursion(jacobians, cost_gradients, final, problem.discount), final[None]])
+    return jnp.concatenate(
+        [costate_recursion(jacobians, cost_gradients, final, problem.discount), final[None]]
+    )
 
 
-def control_gradients(problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]) -> Float[Array, "T U"]:
+def control_gradients(
+    problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
+) -> Float[Array, "T U"]:
     """∂J/∂u_t = γᵗ (∂ℓ/∂u_t + γ B_tᵀ λ_{t+1}): the slope of the Hamiltonian in the control, discounted."""
-    states, costates = rollout(problem, initial_state, controls), rollout_costates(problem, initial_state, controls)
+    states, costates = (
+        rollout(problem, initial_state, controls),
+        rollout_costates(problem, initial_state, controls),
+    )
     influences = jax.vmap(jax.jacobian(problem.transition, argnums=1))(states[:-1], controls)
     direct: Float[Array, "T U"] = jax.vmap(jax.grad(problem.stage_cost, argnums=1))(states[:-1], controls)
     slopes = direct + problem.discount * jnp.einsum("txu,tx->tu", influences, costates[1:])
@@ -74,7 +89,10 @@ def control_gradients(problem: SampledProblem, initial_state: State, controls: F
 
 
 def costate_recursion(
-    jacobians: Float[Array, "T X X"], cost_gradients: Float[Array, "T X"], final: Float[Array, " X"], discount: float
+    jacobians: Float[Array, "T X X"],
+    cost_gradients: Float[Array, "T X"],
+    final: Float[Array, " X"],
+    discount: float,
 ) -> Float[Array, "T X"]:
     """Co-states of a trajectory, backwards from the one at its end.
 
@@ -91,7 +109,9 @@ def costate_recursion(
     return jax.lax.scan(retreat, final, (jacobians, cost_gradients), reverse=True)[1]
 
 
-def runge_kutta_step(problem: ControlProblem, state: State, control: Control, step: Float[Array, ""]) -> tuple[State, Float[Array, ""]]:
+def runge_kutta_step(
+    problem: ControlProblem, state: State, control: Control, step: Float[Array, ""]
+) -> tuple[State, Float[Array, ""]]:
     """Where a constant control leads within one step, and what it costs."""
 
     def stage(

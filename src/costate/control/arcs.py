@@ -70,7 +70,10 @@ class SwitchedArcs(AbstractArcs):
         return self.offsets + jnp.einsum("kuv,kv->ku", self.gains, slopes(problem, points))
 
     def switching(self, problem: ControlProblem, ends: Points) -> Float[Array, " K-1"]:
-        return jnp.take_along_axis(slopes(problem, ends)[:-1], self.components[:, None], axis=1)[:, 0] - self.levels
+        return (
+            jnp.take_along_axis(slopes(problem, ends)[:-1], self.components[:, None], axis=1)[:, 0]
+            - self.levels
+        )
 
 
 def slopes(problem: ControlProblem, points: Float[Array, "N 2 X"]) -> Float[Array, "N U"]:
@@ -79,16 +82,26 @@ def slopes(problem: ControlProblem, points: Float[Array, "N 2 X"]) -> Float[Arra
     return jnp.einsum("nxu,nx->nu", influences, points[:, 1])
 
 
-def rates(problem: ControlProblem, arcs: AbstractArcs, points: Points, durations: Float[Array, " K"]) -> Points:
+def rates(
+    problem: ControlProblem, arcs: AbstractArcs, points: Points, durations: Float[Array, " K"]
+) -> Points:
     """d/ds of states and co-states on all arcs."""
-    partials = jax.vmap(lambda point, control: hamiltonian_partials(problem, point[0], point[1], control))(points, arcs.controls(problem, points))
+    partials = jax.vmap(lambda point, control: hamiltonian_partials(problem, point[0], point[1], control))(
+        points, arcs.controls(problem, points)
+    )
     return durations[:, None, None] * jnp.stack([partials.by_costate, -partials.by_state], axis=1)
 
 
-def conditions(problem: ControlProblem, arcs: AbstractArcs, starts: Points, ends: Points, durations: Float[Array, " K"]) -> Float[Array, " N"]:
+def conditions(
+    problem: ControlProblem, arcs: AbstractArcs, starts: Points, ends: Points, durations: Float[Array, " K"]
+) -> Float[Array, " N"]:
     """Everything that vanishes at the ends of arcs: 2XK + K numbers."""
     final = ends[-1]
-    timing = jnp.sum(durations) - problem.horizon if problem.horizon is not None else final_hamiltonian(problem, arcs, ends)
+    timing = (
+        jnp.sum(durations) - problem.horizon
+        if problem.horizon is not None
+        else final_hamiltonian(problem, arcs, ends)
+    )
     return jnp.concatenate(
         [
             starts[0, 0] - problem.initial_state,

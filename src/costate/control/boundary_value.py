@@ -34,7 +34,9 @@ class Extremal:
 
     def points(self, progress: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N K 2 X"]:
         """States and co-states on every arc, at these fractions of it."""
-        return np.asarray(self.polynomial(progress).T.reshape(len(progress), self.arcs.count, 2, self.problem.state_size))
+        return np.asarray(
+            self.polynomial(progress).T.reshape(len(progress), self.arcs.count, 2, self.problem.state_size)
+        )
 
     @property
     def switching_times(self) -> Float[np.ndarray, " S"]:
@@ -67,7 +69,9 @@ def rate_residual(extremal: Extremal) -> float:
     """The largest amount by which the polynomials miss the differential equations, where they miss them most, relative to 1 + |rate|."""
     steps = np.diff(extremal.mesh)
     witnesses = (extremal.mesh[:-1, None] + steps[:, None] * WITNESSES[None, :]).ravel()
-    expected = _Equations(extremal.problem, extremal.arcs).rates(witnesses, extremal.polynomial(witnesses), extremal.durations)
+    expected = _Equations(extremal.problem, extremal.arcs).rates(
+        witnesses, extremal.polynomial(witnesses), extremal.durations
+    )
     return float(np.max(np.abs(extremal.polynomial(witnesses, 1) - expected) / (1.0 + np.abs(expected))))
 
 
@@ -79,7 +83,10 @@ def condition_residuals(extremal: Extremal) -> Float[np.ndarray, " N"]:
 
 @eqx.filter_jit
 def _rates_and_jacobians(
-    problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "M K 2 X"], durations: Float[Array, " K"]
+    problem: ControlProblem,
+    arcs: AbstractArcs,
+    points: Float[Array, "M K 2 X"],
+    durations: Float[Array, " K"],
 ) -> tuple[Float[Array, "M N"], Float[Array, "M N N"], Float[Array, "M N K"]]:
     # One program for both: the derivatives cost little more to compute, and a second program as much again to compile.
     def rate(point: Points, durations: Float[Array, " K"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
@@ -101,7 +108,9 @@ def _conditions_and_jacobians(
         value = conditions(problem, arcs, *unknown)
         return value, value
 
-    (by_start, by_end, by_duration), value = jax.jacfwd(residual, argnums=(0, 1, 2), has_aux=True)(starts, ends, durations)
+    (by_start, by_end, by_duration), value = jax.jacfwd(residual, argnums=(0, 1, 2), has_aux=True)(
+        starts, ends, durations
+    )
     return value, (by_start.reshape(len(value), -1), by_end.reshape(len(value), -1), by_duration)
 
 
@@ -115,21 +124,27 @@ class _Equations:
     def rates(self, _: np.ndarray, y: np.ndarray, durations: np.ndarray) -> np.ndarray:
         return self._over_mesh(y, durations)[0].T
 
-    def rate_jacobians(self, _: np.ndarray, y: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def rate_jacobians(
+        self, _: np.ndarray, y: np.ndarray, durations: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         _, by_point, by_duration = self._over_mesh(y, durations)
         return np.moveaxis(by_point, 0, -1).copy(), np.moveaxis(by_duration, 0, -1).copy()
 
     def conditions(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> np.ndarray:
         return np.array(self._at_ends(ya, yb, durations)[0])
 
-    def condition_jacobians(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, ...]:
+    def condition_jacobians(
+        self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
         return tuple(np.array(part) for part in self._at_ends(ya, yb, durations)[1])
 
     @property
     def _shape(self) -> tuple[int, int, int]:
         return (self.arcs.count, 2, self.problem.state_size)
 
-    def _at_ends(self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray) -> tuple[Array, tuple[Array, ...]]:
+    def _at_ends(
+        self, ya: np.ndarray, yb: np.ndarray, durations: np.ndarray
+    ) -> tuple[Array, tuple[Array, ...]]:
         starts, ends = jnp.asarray(ya).reshape(self._shape), jnp.asarray(yb).reshape(self._shape)
         return _conditions_and_jacobians(self.problem, self.arcs, starts, ends, jnp.asarray(durations))
 
@@ -137,5 +152,11 @@ class _Equations:
         """In batches of one size, so that meshes of all sizes share one compiled program."""
         count = y.shape[1]
         padded = np.pad(y.T, ((0, -count % BATCH), (0, 0)), mode="edge").reshape(-1, BATCH, *self._shape)
-        parts = [_rates_and_jacobians(self.problem, self.arcs, jnp.asarray(batch), jnp.asarray(durations)) for batch in padded]
-        return tuple(np.concatenate([np.asarray(value) for value in values])[:count] for values in zip(*parts, strict=True))
+        parts = [
+            _rates_and_jacobians(self.problem, self.arcs, jnp.asarray(batch), jnp.asarray(durations))
+            for batch in padded
+        ]
+        return tuple(
+            np.concatenate([np.asarray(value) for value in values])[:count]
+            for values in zip(*parts, strict=True)
+        )

@@ -19,7 +19,9 @@ PROBLEMS: Registry[Callable[[], ControlProblem]] = Registry("problem")
 @PROBLEMS.register("lqr")
 def lqr() -> ControlProblem:
     """An undamped oscillator, brought to rest for a quadratic cost; nothing is bounded."""
-    matrices = LinearQuadratic(np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2))
+    matrices = LinearQuadratic(
+        np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
+    )
     return as_control_problem(matrices, "lqr", np.array([1.0, 0.0]), 5.0)
 
 
@@ -63,12 +65,23 @@ def cartpole() -> ControlProblem:
         )  # fmt: skip
 
 
-def _double_integrator(kind: str, cost: AbstractControlCost, limit: Float[Array, " U"], horizon: float | None) -> ControlProblem:
+def _double_integrator(
+    kind: str, cost: AbstractControlCost, limit: Float[Array, " U"], horizon: float | None
+) -> ControlProblem:
     system = double_integrator()
     # Time costs only where it is free; elsewhere it would add the same number to every trajectory.
     time_cost = _one if horizon is None else _nothing
     return ControlProblem(
-        f"double-integrator-{kind}", system.drift, system.influence, time_cost, cost, _nothing, jnp.asarray([-1.0, 0.0]), limit, horizon, jnp.zeros(2)
+        f"double-integrator-{kind}",
+        system.drift,
+        system.influence,
+        time_cost,
+        cost,
+        _nothing,
+        jnp.asarray([-1.0, 0.0]),
+        limit,
+        horizon,
+        jnp.zeros(2),
     )
 
 

@@ -80,7 +80,9 @@ class FuelCost(AbstractSwitchingCost):
 
     def __check_init__(self) -> None:
         if not self.weight > 0.0:
-            raise ConfigError(f"The weight of fuel is {self.weight}, but it must be positive. Without a cost of control use FreeControl.")
+            raise ConfigError(
+                f"The weight of fuel is {self.weight}, but it must be positive. Without a cost of control use FreeControl."
+            )
 
     def value(self, control: Float[Array, " U"]) -> Float[Array, ""]:
         return self.weight * jnp.abs(control).sum()
@@ -118,9 +120,15 @@ def require_positive_definite(name: str, matrix: np.ndarray, strictly: bool = Tr
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ConfigError(f"{name} has shape {matrix.shape}, but it must be a square matrix.")
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
-        raise ConfigError(f"{name} is not symmetric; the largest difference between it and its transpose is {np.abs(matrix - matrix.T).max():.3g}.")
+        raise ConfigError(
+            f"{name} is not symmetric; the largest difference between it and its transpose is {np.abs(matrix - matrix.T).max():.3g}."
+        )
     lowest = float(np.linalg.eigvalsh(matrix)[0])
     scale = max(float(np.abs(matrix).max()), 1.0)
     if lowest < -1e-9 * scale or (strictly and lowest <= 1e-12 * scale):
-        wanted, allowed = ("positive definite", "above zero") if strictly else ("positive semi-definite", "zero or above")
-        raise ConfigError(f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}, but all of them must be {allowed}.")
+        wanted, allowed = (
+            ("positive definite", "above zero") if strictly else ("positive semi-definite", "zero or above")
+        )
+        raise ConfigError(
+            f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}, but all of them must be {allowed}."
+        )

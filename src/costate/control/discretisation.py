@@ -17,7 +17,9 @@ def held_control(
     return together[:size, :size], together[:size, size:]
 
 
-def gathered_noise(a: Float[np.ndarray, "X X"], intensity: Float[np.ndarray, "X X"], timestep: float) -> Float[np.ndarray, "X X"]:
+def gathered_noise(
+    a: Float[np.ndarray, "X X"], intensity: Float[np.ndarray, "X X"], timestep: float
+) -> Float[np.ndarray, "X X"]:
     """W = ∫₀^Δ exp(As) Σ exp(Aᵀs) ds, the covariance over one step of white noise of intensity Σ (Van Loan 1978).
 
     exp([[−A, Σ], [0, Aᵀ]] Δ) = [[·, G], [0, F]] with W = FᵀG.

@@ -38,7 +38,9 @@ class SideBySide(eqx.Module):
     parts: list[Callable[[State], Array]]
 
     def __call__(self, joint: State) -> Array:
-        return jnp.concatenate([part(state) for part, state in zip(self.parts, jnp.split(joint, len(self.parts)), strict=True)])
+        return jnp.concatenate(
+            [part(state) for part, state in zip(self.parts, jnp.split(joint, len(self.parts)), strict=True)]
+        )
 
 
 class Mean(eqx.Module):
@@ -47,7 +49,14 @@ class Mean(eqx.Module):
     parts: list[Callable[[State], Float[Array, ""]]]
 
     def __call__(self, joint: State) -> Float[Array, ""]:
-        return jnp.mean(jnp.stack([part(state) for part, state in zip(self.parts, jnp.split(joint, len(self.parts)), strict=True)]))
+        return jnp.mean(
+            jnp.stack(
+                [
+                    part(state)
+                    for part, state in zip(self.parts, jnp.split(joint, len(self.parts)), strict=True)
+                ]
+            )
+        )
 
 
 def solve_ensemble(members: Sequence[ControlProblem]) -> EnsembleSolution:

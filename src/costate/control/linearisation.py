@@ -50,7 +50,9 @@ Back = Callable[[PyTree, PyTree], tuple[PyTree, Float[Array, " X"]]]
 """What the joint co-state after a step and the step itself make of the joint co-state before it, and λ_t."""
 
 
-def open_loop_costates(steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:
+def open_loop_costates(
+    steps: Linearisation, discount: float, horizon: int | None = None
+) -> Float[np.ndarray, "T X"]:
     """The co-state of Pontryagin's principle: the gradient by x_t of the cost to come if the later controls stay what they are.
 
         λ_t = ∂ℓ_t/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = 0
@@ -58,7 +60,9 @@ def open_loop_costates(steps: Linearisation, discount: float, horizon: int | Non
     With a ``horizon`` only the costs of so many steps from t on are counted.
     """
 
-    def back(later: Float[Array, " X"], row: tuple[Array, Array]) -> tuple[Float[Array, " X"], Float[Array, " X"]]:
+    def back(
+        later: Float[Array, " X"], row: tuple[Array, Array]
+    ) -> tuple[Float[Array, " X"], Float[Array, " X"]]:
         costate = costate_recursion(row[0][None], row[1][None], later, discount)[0]
         return costate, costate
 
@@ -88,18 +92,30 @@ def closed_loop_costates(
     and what x_t does through y_t is added at the end: λ_t = p_t + (∂y_t/∂x_t)ᵀ q_t.
     """
 
-    def back(later: tuple[Array, Array, PyTree], row: tuple[Linearisation, PyTree, Array, PyTree]) -> tuple[tuple[Array, Array, PyTree], Array]:
+    def back(
+        later: tuple[Array, Array, PyTree], row: tuple[Linearisation, PyTree, Array, PyTree]
+    ) -> tuple[tuple[Array, Array, PyTree], Array]:
         by_state, by_observation, by_memory = jax.tree.map(lambda costate: discount * costate, later)
         step, particular, observation, memory = row
-        by_control = step.control_cost_gradients + step.control_jacobians.T @ by_state + step.next_observation_by_control.T @ by_observation
-        by_state = step.cost_gradients + step.state_jacobians.T @ by_state + step.next_observation_by_state.T @ by_observation
+        by_control = (
+            step.control_cost_gradients
+            + step.control_jacobians.T @ by_state
+            + step.next_observation_by_control.T @ by_observation
+        )
+        by_state = (
+            step.cost_gradients
+            + step.state_jacobians.T @ by_state
+            + step.next_observation_by_state.T @ by_observation
+        )
         _, pull_back = jax.vjp(functools.partial(react, particular), observation, memory)
         by_observation, by_memory = pull_back((by_control, by_memory))
         return (by_state, by_observation, by_memory), by_state + step.observation_jacobians.T @ by_observation
 
     with jax.enable_x64(True):
         rows = jax.tree.map(jnp.asarray, (steps, particulars, observations, memories))
-        final = jax.tree.map(lambda array: jnp.zeros(array.shape[1:]), (rows[0].cost_gradients, rows[2], rows[3]))
+        final = jax.tree.map(
+            lambda array: jnp.zeros(array.shape[1:]), (rows[0].cost_gradients, rows[2], rows[3])
+        )
         return np.asarray(_run_back(back, final, rows, horizon))
 
 
@@ -113,12 +129,16 @@ def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> F
             return jax.lax.scan(back, final, rows, reverse=True)[1]
 
         def shifted(costates: PyTree) -> PyTree:
-            return jax.tree.map(lambda costate, end: jnp.concatenate([costate[1:], end[None]]), costates, final)
+            return jax.tree.map(
+                lambda costate, end: jnp.concatenate([costate[1:], end[None]]), costates, final
+            )
 
         times = jax.tree.leaves(rows)[0].shape[0]
         empty = jax.tree.map(lambda end: jnp.broadcast_to(end, (times, *end.shape)), final)
         sweep = jax.vmap(back)
-        costates = jax.lax.fori_loop(0, horizon - 1, lambda _, costates: sweep(shifted(costates), rows)[0], empty)
+        costates = jax.lax.fori_loop(
+            0, horizon - 1, lambda _, costates: sweep(shifted(costates), rows)[0], empty
+        )
         return sweep(shifted(costates), rows)[1]
 
     costates: Float[Array, "T X"] = run(final, rows)
@@ -133,4 +153,6 @@ def disagreement(one: Float[np.ndarray, "T *S"], other: Float[np.ndarray, "T *S"
 
 def step_disagreement(steps: Linearised) -> Float[np.ndarray, " T"]:
     """The largest disagreement of any derivative of each step."""
-    return np.asarray(np.max([disagreement(one, other) for one, other in zip(steps.best, steps.other, strict=True)], axis=0))
+    return np.asarray(
+        np.max([disagreement(one, other) for one, other in zip(steps.best, steps.other, strict=True)], axis=0)
+    )

@@ -111,7 +111,11 @@ def state_size(model: mujoco.MjModel) -> int:
 def state_names(model: mujoco.MjModel) -> tuple[str, ...]:
     """What each component of x, and of a co-state, belongs to: ``root.x``, ``knee``, ``knee.velocity``, ``lift.activation``."""
     places = [name for joint in range(model.njnt) for name in _joint_names(model, joint)]
-    actuators = [f"{model.actuator(i).name}.activation" for i in range(model.nu) for _ in range(model.actuator_actnum[i])]
+    actuators = [
+        f"{model.actuator(i).name}.activation"
+        for i in range(model.nu)
+        for _ in range(model.actuator_actnum[i])
+    ]
     return (*places, *(f"{place}.velocity" for place in places), *actuators)
 
 
@@ -135,12 +139,17 @@ def unclamp_controls(model: mujoco.MjModel) -> None:
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL)
 
 
-def linearise(copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]) -> Linearised:
+def linearise(
+    copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]
+) -> Linearised:
     """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation; twice, as :class:`Slopes` are."""
     # Rewards and observations are written in Python, of which only one thread runs at a time; more of them would only wait for each other.
     readings = _along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at))
     steps = _along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls))
-    versions = ((ReadingDerivatives(*readings[:3]), StepDerivatives(*steps[:4])), (ReadingDerivatives(*readings[3:]), StepDerivatives(*steps[4:])))
+    versions = (
+        (ReadingDerivatives(*readings[:3]), StepDerivatives(*steps[:4])),
+        (ReadingDerivatives(*readings[3:]), StepDerivatives(*steps[4:])),
+    )
     return Linearised(*(_linearisation(*version) for version in versions))
 
 
@@ -148,7 +157,11 @@ def _linearisation(readings: ReadingDerivatives, steps: StepDerivatives) -> Line
     """What is read after each step depends on what was before it through the state and the sensors that the step leaves behind."""
     after = ReadingDerivatives(*(slopes[1:] for slopes in readings))
     by_state = after.by_state @ steps.state_by_state + after.by_sensors @ steps.sensors_by_state
-    by_control = after.by_control + after.by_state @ steps.state_by_control + after.by_sensors @ steps.sensors_by_control
+    by_control = (
+        after.by_control
+        + after.by_state @ steps.state_by_control
+        + after.by_sensors @ steps.sensors_by_control
+    )
     return Linearisation(
         steps.state_by_state,
         steps.state_by_control,
@@ -160,7 +173,9 @@ def _linearisation(readings: ReadingDerivatives, steps: StepDerivatives) -> Line
     )
 
 
-def _along(copies: Sequence[Simulation], derive: Callable[[Simulation, int], Iterable[np.ndarray]], count: int) -> list[np.ndarray]:
+def _along(
+    copies: Sequence[Simulation], derive: Callable[[Simulation, int], Iterable[np.ndarray]], count: int
+) -> list[np.ndarray]:
     """Derivatives at every time, stacked; each copy of the simulation takes a share of the times."""
     shares = np.array_split(np.arange(count), len(copies))
     with ThreadPoolExecutor(len(copies)) as pool:
@@ -174,7 +189,9 @@ def _readings_at(simulation: Simulation, at: Snapshot) -> tuple[np.ndarray, ...]
     return *best, *other
 
 
-def _step_from(simulation: Simulation, at: Snapshot, control: Float[np.ndarray, " U"]) -> tuple[np.ndarray, ...]:
+def _step_from(
+    simulation: Simulation, at: Snapshot, control: Float[np.ndarray, " U"]
+) -> tuple[np.ndarray, ...]:
     place(simulation.model, simulation.data, at)
     simulation.data.ctrl[:] = control
     best, other = step_derivatives(simulation)
@@ -188,7 +205,12 @@ def step_derivatives(simulation: Simulation) -> tuple[StepDerivatives, StepDeriv
     """
     model, data, late = simulation.model, simulation.data, late_sensors(simulation.model)
     states, controls = state_size(model), int(model.nu)
-    best = other = StepDerivatives(np.eye(states), np.zeros((states, controls)), np.zeros((len(late), states)), np.zeros((len(late), controls)))
+    best = other = StepDerivatives(
+        np.eye(states),
+        np.zeros((states, controls)),
+        np.zeros((len(late), states)),
+        np.zeros((len(late), controls)),
+    )
     for _ in range(simulation.substeps):
         slopes = _transition(model, data)
         best, other = _followed_by(best, slopes.best, late), _followed_by(other, slopes.other, late)
@@ -196,7 +218,9 @@ def step_derivatives(simulation: Simulation) -> tuple[StepDerivatives, StepDeriv
     return best, other
 
 
-def _followed_by(before: StepDerivatives, slopes: Float[np.ndarray, "R N"], late: list[int]) -> StepDerivatives:
+def _followed_by(
+    before: StepDerivatives, slopes: Float[np.ndarray, "R N"], late: list[int]
+) -> StepDerivatives:
     """One more physics step; ``slopes`` are its own derivatives, of state and all sensors, by state and control."""
     by_state, by_control = before.state_by_state, before.state_by_control
     states = len(by_state)
@@ -209,15 +233,25 @@ def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Slopes:
     """Of the state after one physics step, and of all sensors, by state and control."""
     one_sided = _one_sided_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _one_sided
     values = np.concatenate([np.ones(model.nv), np.abs(data.qvel), np.abs(data.act), np.abs(data.sensordata)])
-    return agreed_slopes(lambda step, columns: one_sided(model, data, step)[:, columns], state_size(model) + model.nu, PHYSICS_STEPS, values)
+    return agreed_slopes(
+        lambda step, columns: one_sided(model, data, step)[:, columns],
+        state_size(model) + model.nu,
+        PHYSICS_STEPS,
+        values,
+    )
 
 
 def _one_sided(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
     """MuJoCo's own differences of the next state and of all sensors, by state and control; all start the solver from the same guess."""
     states, controls, sensors = state_size(model), int(model.nu), int(model.nsensordata)
-    A, B, C, D = (np.zeros(shape) for shape in ((states, states), (states, controls), (sensors, states), (sensors, controls)))
+    A, B, C, D = (
+        np.zeros(shape)
+        for shape in ((states, states), (states, controls), (sensors, states), (sensors, controls))
+    )
     # Without sensors of force nobody asks for the derivatives of the others here, and MuJoCo need not take them.
-    mujoco.mjd_transitionFD(model, data, step, False, A, B, *((C, D) if late_sensors(model) else (None, None)))
+    mujoco.mjd_transitionFD(
+        model, data, step, False, A, B, *((C, D) if late_sensors(model) else (None, None))
+    )
     return np.block([[A, B], [C, D]])
 
 
@@ -235,7 +269,10 @@ def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> F
     here, shown = after(np.zeros(states + model.nu))
     ends = [after(change) for change in step * np.eye(states + model.nu)]
     place(model, data, at)
-    return np.stack([np.append(difference(model, here, end), sensors - shown) for end, sensors in ends], axis=1) / step
+    return (
+        np.stack([np.append(difference(model, here, end), sensors - shown) for end, sensors in ends], axis=1)
+        / step
+    )
 
 
 def reading_derivatives(simulation: Simulation) -> tuple[ReadingDerivatives, ReadingDerivatives]:
@@ -256,8 +293,12 @@ def reading_derivatives(simulation: Simulation) -> tuple[ReadingDerivatives, Rea
     here = shown(np.zeros(directions))
 
     def one_sided(step: float, columns: np.ndarray) -> Float[np.ndarray, "R C"]:
-        return np.stack([shown(step * np.eye(directions)[column]) - here for column in columns], axis=1) / step
+        return (
+            np.stack([shown(step * np.eye(directions)[column]) - here for column in columns], axis=1) / step
+        )
 
     slopes = agreed_slopes(one_sided, directions, READING_STEPS, here)
-    best, other = (ReadingDerivatives(*np.split(version, [states, states + len(late)], axis=1)) for version in slopes)
+    best, other = (
+        ReadingDerivatives(*np.split(version, [states, states + len(late)], axis=1)) for version in slopes
+    )
     return best, other

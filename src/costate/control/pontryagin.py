@@ -43,7 +43,9 @@ REACHED = 1e-2
 def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
     """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
     with jax.enable_x64(True):
-        double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem)
+        double = jax.tree.map(
+            lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem
+        )
         laws = _smooth_versions(double)
         tell(None, "looking for a guess by direct transcription")
         guess = transcribe(laws[0])
@@ -70,16 +72,29 @@ def _smooth_versions(problem: ControlProblem) -> list[ControlProblem]:
     cost = problem.control_cost
     if not isinstance(cost, AbstractSwitchingCost):
         return [problem]
-    return [dataclasses.replace(problem, control_cost=cost.smoothed(jnp.asarray(amount), problem.limit)) for amount in SMOOTHING]
+    return [
+        dataclasses.replace(problem, control_cost=cost.smoothed(jnp.asarray(amount), problem.limit))
+        for amount in SMOOTHING
+    ]
 
 
 def _attempts(problem: ControlProblem, laws: list[ControlProblem], guess: Guess) -> Iterator[Solution]:
     """From the guess at once, where it is one for this very problem; then through the smooth versions, each from the one before."""
     if laws[0] is problem:
-        yield from _refined(problem, np.linspace(0.0, guess.final_time, len(guess.states)), guess.points[:, 0])
+        yield from _refined(
+            problem, np.linspace(0.0, guess.final_time, len(guess.states)), guess.points[:, 0]
+        )
     extremal = _unsolved(problem, guess)
     for law in laws:
-        extremal = solve_arcs(law, WholeArc(), extremal.mesh, extremal.points(extremal.mesh), extremal.durations, ROUGH, ROUGH_NODES)
+        extremal = solve_arcs(
+            law,
+            WholeArc(),
+            extremal.mesh,
+            extremal.points(extremal.mesh),
+            extremal.durations,
+            ROUGH,
+            ROUGH_NODES,
+        )
         if not (np.isfinite(extremal.points(extremal.mesh)).all() and (extremal.durations > 0.0).all()):
             return
         yield from _refined(problem, *_sampled(extremal))
@@ -89,10 +104,19 @@ def _unsolved(problem: ControlProblem, guess: Guess) -> Extremal:
     """The guess itself, as one arc."""
     mesh = np.linspace(0.0, 1.0, len(guess.states))
     flat = guess.points.reshape(len(mesh), -1).T
-    return Extremal(problem, WholeArc(), CubicSpline(mesh, flat, axis=1), mesh, np.array([guess.final_time]), "it was not started")
+    return Extremal(
+        problem,
+        WholeArc(),
+        CubicSpline(mesh, flat, axis=1),
+        mesh,
+        np.array([guess.final_time]),
+        "it was not started",
+    )
 
 
-def _refined(problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]) -> Iterator[Solution]:
+def _refined(
+    problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]
+) -> Iterator[Solution]:
     """Accurate solutions on the arcs that the trajectory before implies, until they imply themselves."""
     structure = None
     for _ in range(REVISIONS):
@@ -102,7 +126,9 @@ def _refined(problem: ControlProblem, times: Float[np.ndarray, " T"], points: Fl
             return
         structure = found
         mesh = np.linspace(0.0, 1.0, MESH)
-        extremal = solve_arcs(problem, arcs, mesh, _on_arcs(times, points, durations, mesh), durations, ACCURATE, ACCURATE_NODES)
+        extremal = solve_arcs(
+            problem, arcs, mesh, _on_arcs(times, points, durations, mesh), durations, ACCURATE, ACCURATE_NODES
+        )
         if not (np.isfinite(extremal.durations).all() and (extremal.durations > 0.0).all()):
             return
         yield as_solution(extremal)
@@ -117,11 +143,16 @@ def _sampled(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndar
     times = [start + duration * progress for start, duration in zip(starts, extremal.durations, strict=True)]
     kept = slice(0, -1)
     inner = [(t[kept], everywhere[kept, arc]) for arc, t in enumerate(times)]
-    return np.concatenate([*(t for t, _ in inner), times[-1][-1:]]), np.concatenate([*(p for _, p in inner), everywhere[-1:, -1]])
+    return np.concatenate([*(t for t, _ in inner), times[-1][-1:]]), np.concatenate(
+        [*(p for _, p in inner), everywhere[-1:, -1]]
+    )
 
 
 def _on_arcs(
-    times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"], durations: Float[np.ndarray, " K"], mesh: Float[np.ndarray, " M"]
+    times: Float[np.ndarray, " T"],
+    points: Float[np.ndarray, "T 2 X"],
+    durations: Float[np.ndarray, " K"],
+    mesh: Float[np.ndarray, " M"],
 ) -> Float[np.ndarray, "M K 2 X"]:
     """The same trajectory, cut into arcs."""
     starts = np.concatenate([[0.0], np.cumsum(durations)[:-1]])

@@ -83,7 +83,9 @@ def hamiltonian(problem: ControlProblem, state: State, costate: State, control: 
 
 def hamiltonian_partials(problem: ControlProblem, state: State, costate: State, control: Control) -> Partials:
     """All partial derivatives of the Hamiltonian."""
-    by_state, by_costate, by_control = jax.grad(lambda *point: hamiltonian(problem, *point), argnums=(0, 1, 2))(state, costate, control)
+    by_state, by_costate, by_control = jax.grad(
+        lambda *point: hamiltonian(problem, *point), argnums=(0, 1, 2)
+    )(state, costate, control)
     return Partials(by_state, by_costate, by_control)
 
 
@@ -112,19 +114,27 @@ def check_problem(problem: ControlProblem) -> None:
                 f"have shape {shape}."
             )
     if problem.final_state is not None and problem.final_state.shape != (size,):
-        raise ConfigError(f"{problem.name}: final_state has shape {problem.final_state.shape}, but the state has {size} components.")
+        raise ConfigError(
+            f"{problem.name}: final_state has shape {problem.final_state.shape}, but the state has {size} components."
+        )
     if problem.horizon is not None and not (np.isfinite(problem.horizon) and problem.horizon > 0.0):
-        raise ConfigError(f"{problem.name}: horizon is {problem.horizon}, but it must be a positive time, or None where it is free.")
+        raise ConfigError(
+            f"{problem.name}: horizon is {problem.horizon}, but it must be a positive time, or None where it is free."
+        )
     _check_limits(problem, np.asarray(controls))
 
 
 def _check_limits(problem: ControlProblem, limit: np.ndarray) -> None:
     cost = problem.control_cost
     if not (limit > 0.0).all():
-        raise ConfigError(f"{problem.name}: limit is {limit.tolist()}, but every actuator needs a positive one; `inf` means none.")
+        raise ConfigError(
+            f"{problem.name}: limit is {limit.tolist()}, but every actuator needs a positive one; `inf` means none."
+        )
     if isinstance(cost, QuadraticCost):
         if cost.weight.shape != (limit.size, limit.size):
-            raise ConfigError(f"{problem.name}: R has shape {cost.weight.shape}, but with {limit.size} actuators it must be square of that size.")
+            raise ConfigError(
+                f"{problem.name}: R has shape {cost.weight.shape}, but with {limit.size} actuators it must be square of that size."
+            )
         coupled = not np.allclose(np.asarray(cost.weight), np.diag(np.diag(np.asarray(cost.weight))))
         if coupled and np.isfinite(limit).any():
             raise ConfigError(

@@ -53,7 +53,11 @@ class Regulator:
 
     def __post_init__(self) -> None:
         require_positive_definite("R", self.control_cost)
-        for name, matrix in (("Q", self.state_cost), ("W", self.process_noise), ("Σ_0", self.initial_covariance)):
+        for name, matrix in (
+            ("Q", self.state_cost),
+            ("W", self.process_noise),
+            ("Σ_0", self.initial_covariance),
+        ):
             require_positive_definite(name, matrix, strictly=False)
         if not self.sees_everything:
             require_positive_definite("V", self.measurement_noise)
@@ -64,7 +68,11 @@ class Regulator:
     def sees_everything(self) -> bool:
         """Whether a measurement that arrives leaves nothing uncertain."""
         rows, columns = self.sensors.shape
-        return rows == columns and bool(np.linalg.matrix_rank(self.sensors) == columns) and not self.measurement_noise.any()
+        return (
+            rows == columns
+            and bool(np.linalg.matrix_rank(self.sensors) == columns)
+            and not self.measurement_noise.any()
+        )
 
 
 class ExpectedCost(NamedTuple):
@@ -93,16 +101,24 @@ def best_gains(problem: Regulator) -> Gains:
 def seen_whole(problem: Regulator, discount: float = 1.0) -> LinearQuadratic:
     """The same problem without noise and with sight; where costs t steps ahead count γᵗ, A and B are those times √γ."""
     root = np.sqrt(discount)
-    return LinearQuadratic(root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost)
+    return LinearQuadratic(
+        root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost
+    )
 
 
-def best_expected_cost(problem: Regulator, dropout: float, sequences: int = SEQUENCES, seed: int = 0) -> ExpectedCost:
+def best_expected_cost(
+    problem: Regulator, dropout: float, sequences: int = SEQUENCES, seed: int = 0
+) -> ExpectedCost:
     """J* where a measurement is missed with probability ``dropout``."""
     gains, values = best_gains(problem)
     certain = np.sum(values[0] * problem.initial_covariance) + np.sum(values[1:] * problem.process_noise)
     inertia = problem.control_cost + problem.influence.T @ values[1:] @ problem.influence
     weights = gains.transpose(0, 2, 1) @ inertia @ gains
-    uncertain = _exact(problem, dropout, weights) if problem.sees_everything else _sampled(problem, dropout, weights, sequences, seed)
+    uncertain = (
+        _exact(problem, dropout, weights)
+        if problem.sees_everything
+        else _sampled(problem, dropout, weights, sequences, seed)
+    )
     return ExpectedCost(float(certain) + uncertain.mean, uncertain.standard_error)
 
 
@@ -112,7 +128,10 @@ def stationary_value(problem: Regulator, discount: float) -> Float[np.ndarray, "
 
 
 def estimates(
-    problem: Regulator, measurements: Float[np.ndarray, "T Y"], arrived: Bool[np.ndarray, " T"], controls: Float[np.ndarray, "T U"]
+    problem: Regulator,
+    measurements: Float[np.ndarray, "T Y"],
+    arrived: Bool[np.ndarray, " T"],
+    controls: Float[np.ndarray, "T U"],
 ) -> Float[np.ndarray, "T X"]:
     """x̂_t of the Kalman filter that leaves out what did not arrive: the most that can be known of x_t before u_t is chosen."""
     predicted, covariance, found = np.zeros(problem.dynamics.shape[0]), problem.initial_covariance, []
@@ -120,7 +139,9 @@ def estimates(
         if came:
             seen = problem.sensors @ covariance
             innovation = seen @ problem.sensors.T + problem.measurement_noise
-            predicted = predicted + np.linalg.solve(innovation, seen).T @ (measurement - problem.sensors @ predicted)
+            predicted = predicted + np.linalg.solve(innovation, seen).T @ (
+                measurement - problem.sensors @ predicted
+            )
             covariance = _correct(problem, covariance)
         found.append(predicted)
         predicted = problem.dynamics @ predicted + problem.influence @ control
@@ -138,7 +159,9 @@ def _exact(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X
     return ExpectedCost(total, 0.0)
 
 
-def _sampled(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"], sequences: int, seed: int) -> ExpectedCost:
+def _sampled(
+    problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"], sequences: int, seed: int
+) -> ExpectedCost:
     """The same as a mean over sequences of arrivals, each with its exact covariances."""
     generator = np.random.default_rng(seed)
     predicted = np.broadcast_to(problem.initial_covariance, (sequences, *problem.initial_covariance.shape))

@@ -69,21 +69,29 @@ def discrete_gain(problem: LinearQuadratic, later: Matrix) -> Float[np.ndarray, 
 
 def continuous_stationary(problem: LinearQuadratic) -> Matrix:
     """P of the infinite horizon in continuous time."""
-    _require_stabilisable(problem, lambda eigenvalue: eigenvalue.real >= -1e-12, "a real part that is not negative")
+    _require_stabilisable(
+        problem, lambda eigenvalue: eigenvalue.real >= -1e-12, "a real part that is not negative"
+    )
     return _solve_stationary(scipy.linalg.solve_continuous_are, problem)
 
 
 def discrete_stationary(problem: LinearQuadratic) -> Matrix:
     """P of the infinite horizon in discrete time."""
-    _require_stabilisable(problem, lambda eigenvalue: abs(eigenvalue) >= 1.0 - 1e-12, "an absolute value that is not below 1")
+    _require_stabilisable(
+        problem, lambda eigenvalue: abs(eigenvalue) >= 1.0 - 1e-12, "an absolute value that is not below 1"
+    )
     return _solve_stationary(scipy.linalg.solve_discrete_are, problem)
 
 
-def continuous_weights(problem: LinearQuadratic, times: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T X X"]:
+def continuous_weights(
+    problem: LinearQuadratic, times: Float[np.ndarray, " T"]
+) -> Float[np.ndarray, "T X X"]:
     """P at increasing times, the last of which is t_f."""
     shape = problem.q.shape
     if len(times) < 2 or not (np.diff(times) > 0.0).all():
-        raise ConfigError(f"times are {times.tolist()}, but there must be at least two, each later than the one before.")
+        raise ConfigError(
+            f"times are {times.tolist()}, but there must be at least two, each later than the one before."
+        )
 
     def rate(_: float, flat: np.ndarray) -> np.ndarray:
         weight = flat.reshape(shape)
@@ -91,7 +99,13 @@ def continuous_weights(problem: LinearQuadratic, times: Float[np.ndarray, " T"])
         return np.ravel(weight @ problem.b @ continuous_gain(problem, weight) - grown)
 
     found = scipy.integrate.solve_ivp(
-        rate, (times[-1], times[0]), problem.final_weight.ravel(), method="DOP853", t_eval=times[::-1], rtol=ACCURACY, atol=ACCURACY
+        rate,
+        (times[-1], times[0]),
+        problem.final_weight.ravel(),
+        method="DOP853",
+        t_eval=times[::-1],
+        rtol=ACCURACY,
+        atol=ACCURACY,
     )
     return np.stack([_symmetric(flat.reshape(shape)) for flat in found.y.T[::-1]])
 
@@ -103,15 +117,24 @@ def discrete_weights(problem: LinearQuadratic, steps: int) -> Float[np.ndarray, 
     weights = [problem.final_weight.astype(float)]
     for _ in range(steps):
         later = weights[-1]
-        weights.append(_symmetric(problem.q + problem.a.T @ later @ (problem.a - problem.b @ discrete_gain(problem, later))))
+        weights.append(
+            _symmetric(
+                problem.q + problem.a.T @ later @ (problem.a - problem.b @ discrete_gain(problem, later))
+            )
+        )
     return np.stack(weights[::-1])
 
 
-def as_control_problem(problem: LinearQuadratic, name: str, initial_state: Float[np.ndarray, " X"], horizon: float) -> ControlProblem:
+def as_control_problem(
+    problem: LinearQuadratic, name: str, initial_state: Float[np.ndarray, " X"], horizon: float
+) -> ControlProblem:
     """The continuous problem in the general form, for solvers that do not know that it is linear."""
     with jax.enable_x64(True):
         system = LinearSystem(jnp.asarray(problem.a), jnp.asarray(problem.b))
-        state_cost, terminal_cost = QuadraticForm(jnp.asarray(problem.q)), QuadraticForm(jnp.asarray(problem.final_weight))
+        state_cost, terminal_cost = (
+            QuadraticForm(jnp.asarray(problem.q)),
+            QuadraticForm(jnp.asarray(problem.final_weight)),
+        )
         return ControlProblem(
             name, system.drift, system.influence, state_cost, QuadraticCost(jnp.asarray(problem.r)), terminal_cost,
             jnp.asarray(initial_state), jnp.full(problem.b.shape[1], jnp.inf), horizon,
@@ -120,10 +143,14 @@ def as_control_problem(problem: LinearQuadratic, name: str, initial_state: Float
 
 def _require_shape(name: str, matrix: np.ndarray, expected: tuple[int, int]) -> None:
     if matrix.shape != expected:
-        raise ConfigError(f"{name} has shape {matrix.shape}, but with the other matrices it must have shape {expected}.")
+        raise ConfigError(
+            f"{name} has shape {matrix.shape}, but with the other matrices it must have shape {expected}."
+        )
 
 
-def _require_stabilisable(problem: LinearQuadratic, unstable: Callable[[complex], bool], description: str) -> None:
+def _require_stabilisable(
+    problem: LinearQuadratic, unstable: Callable[[complex], bool], description: str
+) -> None:
     """The test of Popov, Belevitch and Hautus: [A − μI, B] has full rank for every mode μ that does not decay by itself."""
     size = len(problem.a)
     for eigenvalue in np.linalg.eigvals(problem.a):

@@ -32,7 +32,9 @@ class Slopes(NamedTuple):
     """Of one side; where a jump could not be avoided, of the side that has it."""
 
 
-def agreed_slopes(one_sided: OneSided, directions: int, steps: Sequence[float], values: Float[np.ndarray, " R"]) -> Slopes:
+def agreed_slopes(
+    one_sided: OneSided, directions: int, steps: Sequence[float], values: Float[np.ndarray, " R"]
+) -> Slopes:
     """Each column with the first of the ``steps`` at which both sides agree, or else with that at which they disagree least.
 
     ``values`` are f(x): larger ones are rounded more coarsely.
@@ -50,12 +52,18 @@ def agreed_slopes(one_sided: OneSided, directions: int, steps: Sequence[float], 
         smaller = _gap(ahead, behind, scale[:, unsettled], rounding / step)
         better = smaller < gap[unsettled]
         chosen = unsettled[better]
-        forward[:, chosen], backward[:, chosen], gap[chosen] = ahead[:, better], behind[:, better], smaller[better]
+        forward[:, chosen], backward[:, chosen], gap[chosen] = (
+            ahead[:, better],
+            behind[:, better],
+            smaller[better],
+        )
     best = smooth_slopes(forward, backward)
     return Slopes(best, np.where(best == forward, backward, forward))
 
 
-def smooth_slopes(forward: Float[np.ndarray, "R N"], backward: Float[np.ndarray, "R N"]) -> Float[np.ndarray, "R N"]:
+def smooth_slopes(
+    forward: Float[np.ndarray, "R N"], backward: Float[np.ndarray, "R N"]
+) -> Float[np.ndarray, "R N"]:
     """Central differences from one-sided ones; where a jump lies between the two sides of a point, the side that has none.
 
     A contact that begins where the robot stands is such a jump, and so is the edge of a sparse reward.
@@ -75,7 +83,10 @@ def _scale(forward: Float[np.ndarray, "R N"], backward: Float[np.ndarray, "R N"]
 
 
 def _gap(
-    forward: Float[np.ndarray, "R C"], backward: Float[np.ndarray, "R C"], scale: Float[np.ndarray, "R C"], rounding: Float[np.ndarray, "R 1"]
+    forward: Float[np.ndarray, "R C"],
+    backward: Float[np.ndarray, "R C"],
+    scale: Float[np.ndarray, "R C"],
+    rounding: Float[np.ndarray, "R 1"],
 ) -> Float[np.ndarray, " C"]:
     """By how much the two sides of each column differ at most, in units of its scale; what rounding explains counts as agreed."""
     return np.asarray((np.abs(forward - backward) / (scale + rounding / AGREE)).max(axis=0))

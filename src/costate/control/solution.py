@@ -40,7 +40,14 @@ class Residuals(NamedTuple):
     """Range of H over time, relative to 1 + |H|; the problems here do not depend on time, so H is constant."""
 
 
-TOLERANCES = Residuals(dynamics=1e-6, boundary=1e-8, transversality=1e-8, switching=1e-8, minimisation=1e-6, hamiltonian_drift=1e-6)
+TOLERANCES = Residuals(
+    dynamics=1e-6,
+    boundary=1e-8,
+    transversality=1e-8,
+    switching=1e-8,
+    minimisation=1e-6,
+    hamiltonian_drift=1e-6,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,8 +83,16 @@ def as_solution(extremal: Extremal) -> Solution:
     times, points, controls = _rows(extremal)
     witness = examine(problem, points, controls)
     residuals = _residuals(extremal, witness)
-    failed = [name for name, value, allowed in zip(Residuals._fields, residuals, TOLERANCES, strict=True) if not value <= allowed]
-    message = f"not converged: {', '.join(failed)} (the boundary-value solver said: {extremal.message})" if failed else "converged"
+    failed = [
+        name
+        for name, value, allowed in zip(Residuals._fields, residuals, TOLERANCES, strict=True)
+        if not value <= allowed
+    ]
+    message = (
+        f"not converged: {', '.join(failed)} (the boundary-value solver said: {extremal.message})"
+        if failed
+        else "converged"
+    )
     return Solution(
         name=problem.name, times=times, states=points[:, 0], costates=points[:, 1], controls=controls, slopes=witness.slopes,
         kinks=np.asarray(problem.control_cost.kinks(problem.limit)), hamiltonians=witness.hamiltonians, cost=_cost(extremal),
@@ -85,7 +100,9 @@ def as_solution(extremal: Extremal) -> Solution:
     )  # fmt: skip
 
 
-def _rows(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"], Float[np.ndarray, "T U"]]:
+def _rows(
+    extremal: Extremal,
+) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"], Float[np.ndarray, "T U"]]:
     """Times, states with co-states, and controls, arc after arc, with about as many rows for each as it is long."""
     shares = np.abs(extremal.durations) / np.abs(extremal.durations).sum()
     starts = np.concatenate([[0.0], extremal.switching_times])
@@ -96,7 +113,11 @@ def _rows(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray
         everywhere = extremal.points(np.pad(progress, (0, ROWS - len(progress)), mode="edge"))
         times.append(start + duration * progress)
         points.append(everywhere[: len(progress), arc])
-        controls.append(np.asarray(_controls(extremal.problem, extremal.arcs, jnp.asarray(everywhere)))[: len(progress), arc])
+        controls.append(
+            np.asarray(_controls(extremal.problem, extremal.arcs, jnp.asarray(everywhere)))[
+                : len(progress), arc
+            ]
+        )
     return np.concatenate(times), np.concatenate(points), np.concatenate(controls)
 
 
@@ -109,22 +130,39 @@ class Witness(NamedTuple):
     """How much smaller the Hamiltonian would be if one component of the control had another value on a grid within its limits; at least 0."""
 
 
-def examine(problem: ControlProblem, points: Float[np.ndarray, "T 2 X"], controls: Float[np.ndarray, "T U"]) -> Witness:
+def examine(
+    problem: ControlProblem, points: Float[np.ndarray, "T 2 X"], controls: Float[np.ndarray, "T U"]
+) -> Witness:
     """The Hamiltonian at states, co-states and controls, and beside these controls."""
     reach = np.where(np.isfinite(problem.limit), problem.limit, 2.0 * np.abs(controls).max(axis=0) + 1.0)
     padding = -len(points) % ROWS
-    rows, held = (jnp.asarray(np.concatenate([values, np.repeat(values[-1:], padding, axis=0)])) for values in (points, controls))
-    return Witness(*(np.asarray(part)[: len(points)] for part in _examine(problem, rows, held, jnp.asarray(np.linspace(-reach, reach, GRID)))))
+    rows, held = (
+        jnp.asarray(np.concatenate([values, np.repeat(values[-1:], padding, axis=0)]))
+        for values in (points, controls)
+    )
+    return Witness(
+        *(
+            np.asarray(part)[: len(points)]
+            for part in _examine(problem, rows, held, jnp.asarray(np.linspace(-reach, reach, GRID)))
+        )
+    )
 
 
 @eqx.filter_jit
 def _examine(
-    problem: ControlProblem, points: Float[Array, "T 2 X"], controls: Float[Array, "T U"], grid: Float[Array, "G U"]
+    problem: ControlProblem,
+    points: Float[Array, "T 2 X"],
+    controls: Float[Array, "T U"],
+    grid: Float[Array, "G U"],
 ) -> tuple[Float[Array, " T"], Float[Array, "T U"], Float[Array, " T"]]:
-    def improvement(point: Float[Array, "2 X"], control: Float[Array, " U"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def improvement(
+        point: Float[Array, "2 X"], control: Float[Array, " U"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         candidates = jnp.where(jnp.eye(len(control), dtype=bool)[None], grid[:, :, None], control[None, None])
         value = hamiltonian(problem, point[0], point[1], control)
-        others = jax.vmap(lambda other: hamiltonian(problem, point[0], point[1], other))(candidates.reshape(-1, len(control)))
+        others = jax.vmap(lambda other: hamiltonian(problem, point[0], point[1], other))(
+            candidates.reshape(-1, len(control))
+        )
         return value, jnp.maximum(value - jnp.min(others), 0.0)
 
     hamiltonians, improvements = jax.vmap(improvement)(points, controls)
@@ -132,7 +170,9 @@ def _examine(
 
 
 @eqx.filter_jit
-def _controls(problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]) -> Float[Array, "N K U"]:
+def _controls(
+    problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]
+) -> Float[Array, "N K U"]:
     return jax.vmap(lambda point: arcs.controls(problem, point))(points)
 
 
@@ -140,7 +180,9 @@ def _residuals(extremal: Extremal, witness: Witness) -> Residuals:
     problem, count = extremal.problem, extremal.arcs.count
     size, scale = problem.state_size, 1.0 + float(np.abs(witness.hamiltonians).max())
     conditions = np.abs(condition_residuals(extremal))
-    start, switching, end, timing = np.split(conditions, np.cumsum([size + 2 * size * (count - 1), count - 1, size]))
+    start, switching, end, timing = np.split(
+        conditions, np.cumsum([size + 2 * size * (count - 1), count - 1, size])
+    )
     fixed_end, fixed_time = problem.final_state is not None, problem.horizon is not None
     boundary = [start, end if fixed_end else end[:0], timing if fixed_time else timing[:0]]
     transversality = [end[:0] if fixed_end else end, timing[:0] if fixed_time else timing]
@@ -162,11 +204,20 @@ def _cost(extremal: Extremal) -> float:
     """∫ q + c dt + Φ, by quadrature of the polynomials on every arc."""
     nodes, weights = roots_legendre(NODES)
     progress = ((np.arange(PIECES)[:, None] + 0.5 + 0.5 * nodes[None, :]) / PIECES).ravel()
-    running = np.asarray(_running_costs(extremal.problem, extremal.arcs, jnp.asarray(extremal.points(progress))))
+    running = np.asarray(
+        _running_costs(extremal.problem, extremal.arcs, jnp.asarray(extremal.points(progress)))
+    )
     integrals = np.tile(0.5 * weights / PIECES, PIECES) @ running
-    return float(integrals @ extremal.durations + extremal.problem.terminal_cost(jnp.asarray(extremal.points(np.ones(1))[0, -1, 0])))
+    return float(
+        integrals @ extremal.durations
+        + extremal.problem.terminal_cost(jnp.asarray(extremal.points(np.ones(1))[0, -1, 0]))
+    )
 
 
 @eqx.filter_jit
-def _running_costs(problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]) -> Float[Array, "N K"]:
-    return jax.vmap(lambda point: jax.vmap(problem.running_cost)(point[:, 0], arcs.controls(problem, point)))(points)
+def _running_costs(
+    problem: ControlProblem, arcs: AbstractArcs, points: Float[Array, "N K 2 X"]
+) -> Float[Array, "N K"]:
+    return jax.vmap(lambda point: jax.vmap(problem.running_cost)(point[:, 0], arcs.controls(problem, point)))(
+        points
+    )

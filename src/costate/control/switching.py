@@ -21,12 +21,18 @@ def split_at_kinks(
     crossings = _crossings(times, found, np.asarray(problem.control_cost.kinks(problem.limit)))
     borders = np.concatenate([times[:1], [when for when, _, _ in crossings], times[-1:]])
     middles = 0.5 * (borders[1:] + borders[:-1])
-    offsets, gains = _pieces(problem, jnp.asarray(np.stack([np.interp(middles, times, column) for column in found.T], axis=1)))
+    offsets, gains = _pieces(
+        problem, jnp.asarray(np.stack([np.interp(middles, times, column) for column in found.T], axis=1))
+    )
     components, levels = [component for _, component, _ in crossings], [level for _, _, level in crossings]
-    return SwitchedArcs(offsets, gains, jnp.asarray(components, jnp.int32), jnp.asarray(levels, offsets.dtype)), np.diff(borders)
+    return SwitchedArcs(
+        offsets, gains, jnp.asarray(components, jnp.int32), jnp.asarray(levels, offsets.dtype)
+    ), np.diff(borders)
 
 
-def _crossings(times: Float[np.ndarray, " T"], found: Float[np.ndarray, "T U"], kinks: Float[np.ndarray, "K U"]) -> list[tuple[float, int, float]]:
+def _crossings(
+    times: Float[np.ndarray, " T"], found: Float[np.ndarray, "T U"], kinks: Float[np.ndarray, "K U"]
+) -> list[tuple[float, int, float]]:
     """(time, component, level) of each crossing in the order of time, by linear interpolation."""
     crossings = []
     for level_index, component in np.ndindex(*kinks.shape):
@@ -35,11 +41,16 @@ def _crossings(times: Float[np.ndarray, " T"], found: Float[np.ndarray, "T U"], 
             gap = found[:, component] - level
             before = np.flatnonzero((gap[:-1] > 0.0) != (gap[1:] > 0.0))
             share = gap[before] / (gap[before] - gap[before + 1])
-            crossings += [(float(when), component, level) for when in times[before] + share * (times[before + 1] - times[before])]
+            crossings += [
+                (float(when), component, level)
+                for when in times[before] + share * (times[before + 1] - times[before])
+            ]
     return _without_slivers(sorted(crossings), times[0], times[-1])
 
 
-def _without_slivers(crossings: list[tuple[float, int, float]], start: float, end: float) -> list[tuple[float, int, float]]:
+def _without_slivers(
+    crossings: list[tuple[float, int, float]], start: float, end: float
+) -> list[tuple[float, int, float]]:
     """Leave out crossings at the very ends, and pairs in which one component crosses a level and is back at once."""
     shortest = SHORTEST * (end - start)
     kept: list[tuple[float, int, float]] = []
@@ -57,7 +68,9 @@ def _slopes(problem: ControlProblem, points: Float[Array, "T 2 X"]) -> Float[Arr
 
 
 @eqx.filter_jit
-def _pieces(problem: ControlProblem, at: Float[Array, "K U"]) -> tuple[Float[Array, "K U"], Float[Array, "K U U"]]:
+def _pieces(
+    problem: ControlProblem, at: Float[Array, "K U"]
+) -> tuple[Float[Array, "K U"], Float[Array, "K U U"]]:
     """The minimiser around each slope as offset + gain · slope, which is exact between kinks."""
 
     def piece(slope: Float[Array, " U"]) -> tuple[Float[Array, " U"], Float[Array, "U U"]]:

@@ -33,7 +33,9 @@ class LinearSystem(AbstractSystem):
         if self.a.ndim != 2 or self.a.shape[0] != self.a.shape[1]:
             raise ConfigError(f"A has shape {self.a.shape}, but it must be a square matrix.")
         if self.b.ndim != 2 or self.b.shape[0] != self.a.shape[0]:
-            raise ConfigError(f"B has shape {self.b.shape}, but with A of shape {self.a.shape} it must have {self.a.shape[0]} rows.")
+            raise ConfigError(
+                f"B has shape {self.b.shape}, but with A of shape {self.a.shape} it must have {self.a.shape[0]} rows."
+            )
 
     def drift(self, state: Float[Array, " X"]) -> Float[Array, " X"]:
         return self.a.astype(state.dtype) @ state
@@ -83,4 +85,6 @@ class CartPole(AbstractSystem):
         _, angle, _, _ = state
         sine, cosine = jnp.sin(angle), jnp.cos(angle)
         push = 1.0 / (self.cart_mass + self.pole_mass * sine**2)
-        return jnp.stack([jnp.zeros_like(push), jnp.zeros_like(push), push, -push * cosine / self.length])[:, None]
+        return jnp.stack([jnp.zeros_like(push), jnp.zeros_like(push), push, -push * cosine / self.length])[
+            :, None
+        ]

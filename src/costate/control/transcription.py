@@ -79,7 +79,11 @@ class Penalised(eqx.Module):
 
 def transcribe(problem: ControlProblem) -> Guess:
     """The best of several local minima: whatever ends nearest to the final state, then what costs least."""
-    starts = [(HALF_WAVES[0], time) for time in FINAL_TIMES] if problem.horizon is None else [(waves, problem.horizon) for waves in HALF_WAVES]
+    starts = (
+        [(HALF_WAVES[0], time) for time in FINAL_TIMES]
+        if problem.horizon is None
+        else [(waves, problem.horizon) for waves in HALF_WAVES]
+    )
     guesses = [_minimise(problem, waves, final_time) for waves, final_time in starts]
     return min(guesses, key=lambda guess: (round(guess.miss, 2), guess.cost))
 
@@ -105,8 +109,12 @@ def _minimise(problem: ControlProblem, waves: int, final_time: float) -> Guess:
         # The multiplier moves by the gradient of the penalty.
         controls, multiplier = plan.controls, multiplier + 2.0 * weight * miss
     _, costates = _improve(penalised, plan, jnp.asarray(FIRST_DAMPING))
-    cost = float(plan.objective - penalised.terminal_cost(plan.states[-1]) + problem.terminal_cost(plan.states[-1]))
-    return Guess(np.asarray(plan.states), np.asarray(costates), final_time, cost, float(jnp.linalg.norm(miss)))
+    cost = float(
+        plan.objective - penalised.terminal_cost(plan.states[-1]) + problem.terminal_cost(plan.states[-1])
+    )
+    return Guess(
+        np.asarray(plan.states), np.asarray(costates), final_time, cost, float(jnp.linalg.norm(miss))
+    )
 
 
 def _descend(penalised: Penalised, controls: Float[Array, "T U"]) -> Plan:
@@ -162,15 +170,21 @@ def _follow(penalised: Penalised, plan: Plan, sweep: _Sweep, stride: Float[Array
     """Where the plan with its corrections leads."""
     limit = penalised.problem.limit
 
-    def advance(state: State, row: tuple[State, Control, Control, Float[Array, "U X"]]) -> tuple[State, tuple[State, Control, Float[Array, ""]]]:
+    def advance(
+        state: State, row: tuple[State, Control, Control, Float[Array, "U X"]]
+    ) -> tuple[State, tuple[State, Control, Float[Array, ""]]]:
         planned, control, feedforward, feedback = row
         chosen = jnp.clip(control + stride * feedforward + feedback @ (state - planned), -limit, limit)
         after, cost = penalised.advance(state, chosen)
         return after, (after, chosen, cost)
 
     start = penalised.problem.initial_state
-    final, (states, controls, costs) = jax.lax.scan(advance, start, (plan.states[:-1], plan.controls, sweep.feedforward, sweep.feedback))
-    return Plan(jnp.concatenate([start[None], states]), controls, costs.sum() + penalised.terminal_cost(final))
+    final, (states, controls, costs) = jax.lax.scan(
+        advance, start, (plan.states[:-1], plan.controls, sweep.feedforward, sweep.feedback)
+    )
+    return Plan(
+        jnp.concatenate([start[None], states]), controls, costs.sum() + penalised.terminal_cost(final)
+    )
 
 
 def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Sweep:
@@ -187,14 +201,20 @@ def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Swee
         curvature = jax.hessian(lambda z: penalised.problem.running_cost(z[:size], z[size:]))(joint)
         return _Model(jacobian[:-1], jacobian[-1], penalised.step * curvature)
 
-    def retreat(value: tuple[State, Float[Array, "X X"]], row: tuple[_Model, Control]) -> tuple[tuple[State, Float[Array, "X X"]], _Sweep]:
+    def retreat(
+        value: tuple[State, Float[Array, "X X"]], row: tuple[_Model, Control]
+    ) -> tuple[tuple[State, Float[Array, "X X"]], _Sweep]:
         slope, curvature = value
         step, control = row
         q = step.slope + step.jacobian.T @ slope
         qq = step.curvature + step.jacobian.T @ curvature @ step.jacobian
         feedforward, feedback = _limited_step(q[size:], qq[size:], control, penalised.problem.limit, damping)
         # The value of the step that is taken, whether or not it is the best one.
-        new_slope = q[:size] + feedback.T @ (q[size:] + qq[size:, size:] @ feedforward) + qq[size:, :size].T @ feedforward
+        new_slope = (
+            q[:size]
+            + feedback.T @ (q[size:] + qq[size:, size:] @ feedforward)
+            + qq[size:, :size].T @ feedforward
+        )
         mixed = feedback.T @ qq[size:, :size]
         new_curvature = qq[:size, :size] + mixed + mixed.T + feedback.T @ qq[size:, size:] @ feedback
         return (new_slope, new_curvature), _Sweep(feedforward, feedback, q[:size])
@@ -207,7 +227,11 @@ def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Swee
 
 
 def _limited_step(
-    slope: Control, curvature: Float[Array, "U Z"], control: Control, limit: Control, damping: Float[Array, ""]
+    slope: Control,
+    curvature: Float[Array, "U Z"],
+    control: Control,
+    limit: Control,
+    damping: Float[Array, ""],
 ) -> tuple[Control, Float[Array, "U X"]]:
     """The minimiser of slopeᵀδu + ½ δuᵀ(Q_uu + damping)δu as δu = feedforward + feedback · δx; components that would pass a limit stop there."""
     width = slope.shape[0]

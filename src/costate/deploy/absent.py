@@ -15,7 +15,9 @@ def inputs_without(bundle: Bundle, absent: Collection[str]) -> Bool[np.ndarray, 
     """Which inputs of a policy are left without some groups of sensors, and without their parts of the mask."""
     layout = bundle.description["observation"]
     present = np.repeat([name not in absent for name, _ in layout], [size for _, size in layout])
-    mask = {"none": np.ones(0, bool), "bit": np.ones(1, bool), "bits": present}[bundle.description["mask_input"]]
+    mask = {"none": np.ones(0, bool), "bit": np.ones(1, bool), "bits": present}[
+        bundle.description["mask_input"]
+    ]
     return np.concatenate([present, mask])
 
 
@@ -33,18 +35,24 @@ def without_groups(bundle: Bundle, absent: Collection[str]) -> Bundle:
     target = FORMS[bundle.description["algorithm"]].constant_input(weights, bias, read.size)
     target += (_zeros_normalised(bundle)[~read] @ weights[: read.size][~read]).astype(np.float32)
     others = np.ones(weights.shape[0] - read.size, bool)
-    tensors = bundle.tensors | {"encoder.weights": weights[np.concatenate([read, others])], "encoder.bias": bias}
+    tensors = bundle.tensors | {
+        "encoder.weights": weights[np.concatenate([read, others])],
+        "encoder.bias": bias,
+    }
     tensors |= {name: bundle.tensors[name][read] for name in ("normaliser.mean", "normaliser.variance")}
     description = bundle.description | {
         "observation": [[name, size] for name, size in layout if name not in absent],
-        "sensors": bundle.description["sensors"] | {"absent": [[name, size] for name, size in layout if name in absent]},
+        "sensors": bundle.description["sensors"]
+        | {"absent": [[name, size] for name, size in layout if name in absent]},
     }
     return dataclasses.replace(bundle, description=description, tensors=tensors)
 
 
 def _zeros_normalised(bundle: Bundle) -> Float[np.ndarray, " I"]:
     """A row of zeros as the policy reads it."""
-    mean, variance = (bundle.tensors[f"normaliser.{part}"].astype(np.float64) for part in ("mean", "variance"))
+    mean, variance = (
+        bundle.tensors[f"normaliser.{part}"].astype(np.float64) for part in ("mean", "variance")
+    )
     row: Float[np.ndarray, " I"] = -mean / np.where(variance > 0.0, np.sqrt(variance + EPSILON), 1.0)
     clip = bundle.description["observation_clip"]
     return row if clip is None else np.clip(row, -clip, clip)

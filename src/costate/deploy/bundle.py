@@ -58,15 +58,23 @@ def pack(bundle: Bundle) -> bytes:
     table, parts, position = {}, [], 0
     for name, tensor in sorted(bundle.tensors.items()):
         content = np.ascontiguousarray(tensor, "<f4").tobytes()
-        table[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [position, position + len(content)]}
+        table[name] = {
+            "dtype": "F32",
+            "shape": list(tensor.shape),
+            "data_offsets": [position, position + len(content)],
+        }
         position += len(content)
         parts.append(content)
     description = json.dumps(bundle.description, separators=(",", ":"), allow_nan=False)
-    header = json.dumps({"__metadata__": {"costate": description, "sha256": NO_DIGEST}} | table, separators=(",", ":")).encode()
+    header = json.dumps(
+        {"__metadata__": {"costate": description, "sha256": NO_DIGEST}} | table, separators=(",", ":")
+    ).encode()
     header += b" " * (-len(header) % 8)
     start = struct.pack("<Q", len(header))
     digest = hashlib.sha256(b"".join([start, header, *parts])).hexdigest()
-    return b"".join([start, header.replace(f'"sha256":"{NO_DIGEST}"'.encode(), f'"sha256":"{digest}"'.encode()), *parts])
+    return b"".join(
+        [start, header.replace(f'"sha256":"{NO_DIGEST}"'.encode(), f'"sha256":"{digest}"'.encode()), *parts]
+    )
 
 
 def unpack(content: bytes, name: str = "The bundle") -> Bundle:
@@ -93,15 +101,25 @@ def network_of(bundle: Bundle) -> AbstractNetwork:
     """The policy that a bundle holds."""
     description, sizes = bundle.description, bundle.sizes
     try:
-        config: PolicyConfig = decode(PolicyConfig, filled(description["policy"], FIRST_RELEASE["policy"]), "policy")
+        config: PolicyConfig = decode(
+            PolicyConfig, filled(description["policy"], FIRST_RELEASE["policy"]), "policy"
+        )
     except ConfigError as error:
         raise BundleError(f"{bundle.name} cannot be used with this version of costate: {error}") from error
     form = FORMS[description["algorithm"]]
-    template = jax.eval_shape(lambda: form.template(config, jax.random.key(0), sizes.observation, sizes.action))
+    template = jax.eval_shape(
+        lambda: form.template(config, jax.random.key(0), sizes.observation, sizes.action)
+    )
     own = {name: tensor for name, tensor in bundle.tensors.items() if not name.startswith("normaliser.")}
     weights = from_tensors(template, own, bundle.name)
-    stats = RunningStats(*(jnp.asarray(bundle.tensors[f"normaliser.{part}"]) for part in ("mean", "variance", "count")))
-    clip, low, high = description["observation_clip"], tuple(description["action"]["low"]), tuple(description["action"]["high"])
+    stats = RunningStats(
+        *(jnp.asarray(bundle.tensors[f"normaliser.{part}"]) for part in ("mean", "variance", "count"))
+    )
+    clip, low, high = (
+        description["observation_clip"],
+        tuple(description["action"]["low"]),
+        tuple(description["action"]["high"]),
+    )
     return form.build(weights, stats, clip, low, high)
 
 
@@ -121,6 +139,8 @@ def from_tensors(template: Tree, tensors: Tensors, name: str) -> Tree:
         )
     for key, shape in wanted.items():
         if tensors[key].shape != shape:
-            raise BundleError(f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}.")
+            raise BundleError(
+                f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}."
+            )
     tree: Tree = jax.tree_util.tree_unflatten(structure, [jnp.asarray(tensors[key]) for key in wanted])
     return tree

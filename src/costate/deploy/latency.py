@@ -15,7 +15,11 @@ def step_microseconds(policy: Policy, step: Step, steps: int = 2000) -> Float[np
     """The time of every one of ``steps`` steps for batch 1, each from the state that the one before left."""
     rng = np.random.default_rng(0)
     observations = [random_observations(policy.bundle, rng, batch=1) for _ in range(64)]
-    state, never, times = np.zeros((1, policy.state_size), np.float32), np.zeros(1, bool), np.zeros(WARM_UP + steps)
+    state, never, times = (
+        np.zeros((1, policy.state_size), np.float32),
+        np.zeros(1, bool),
+        np.zeros(WARM_UP + steps),
+    )
     for number in range(WARM_UP + steps):
         begin = time.perf_counter_ns()
         _, state = step(observations[number % 64], state, never)

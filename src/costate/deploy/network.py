@@ -43,18 +43,27 @@ class AbstractNetwork(eqx.Module):
     @classmethod
     @abc.abstractmethod
     def build(
-        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+        cls,
+        weights: eqx.Module,
+        stats: RunningStats,
+        clip: float | None,
+        low: tuple[float, ...],
+        high: tuple[float, ...],
     ) -> "AbstractNetwork":
         """Return the policy with these weights, which are of the structure of :meth:`template`."""
 
     @staticmethod
     @abc.abstractmethod
-    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> eqx.Module:
+    def template(
+        config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
+    ) -> eqx.Module:
         """Return fresh weights, for their names and shapes."""
 
     @staticmethod
     @abc.abstractmethod
-    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+    def constant_input(
+        weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
+    ) -> Float[np.ndarray, " F"]:
         """Return the row of the encoder that takes what a constant among the first ``inputs`` inputs adds, to be changed."""
 
     @property
@@ -63,15 +72,21 @@ class AbstractNetwork(eqx.Module):
         """Width of all that is carried from step to step."""
 
     @abc.abstractmethod
-    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+    def __call__(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Decision:
         """One step of every stream; one whose episode starts forgets before it reads."""
 
     @abc.abstractmethod
-    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B F"] | None:
+    def costate(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Float[Array, "B F"] | None:
         """λ̂ = ∂V/∂ỹ by the critic, with what was carried before held fixed; None where the critic is no part of the policy."""
 
     @abc.abstractmethod
-    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B A"] | None:
+    def margin(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Float[Array, "B A"] | None:
         """How far each control is from switching, in units of σ; None where the law does not switch."""
 
 
@@ -91,43 +106,66 @@ class ActorCriticNetwork(AbstractNetwork):
 
     @classmethod
     def build(
-        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+        cls,
+        weights: eqx.Module,
+        stats: RunningStats,
+        clip: float | None,
+        low: tuple[float, ...],
+        high: tuple[float, ...],
     ) -> "ActorCriticNetwork":
         assert isinstance(weights, RecurrentActorCritic), "made like the template"
         return cls(policy=weights, stats=stats, observation_clip=clip, low=low, high=high)
 
     @staticmethod
-    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActorCritic:
+    def template(
+        config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
+    ) -> RecurrentActorCritic:
         return build_policy(config, key, observation_size, action_size)
 
     @staticmethod
-    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+    def constant_input(
+        weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
+    ) -> Float[np.ndarray, " F"]:
         return bias
 
     @property
     def state_size(self) -> int:
         return self.policy.core.state_size
 
-    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+    def __call__(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Decision:
         step = self._act(observation, state, is_first)
         # The mode of a distribution is the control law; the bounds are what the actuators were in training.
         action = step.control.actuate(step.control.mode(), np.asarray(self.low), np.asarray(self.high))
-        return Decision(action.astype(state.dtype), step.core_state, self.policy.core.expose(step.core_state), step.value)
+        return Decision(
+            action.astype(state.dtype), step.core_state, self.policy.core.expose(step.core_state), step.value
+        )
 
-    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B F"]:
+    def costate(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Float[Array, "B F"]:
         core, critic = self.policy.core, self.policy.critic
 
         def total(features: Float[Array, "B F"]) -> Float[Array, ""]:
             return critic.value(core.expose(step_batch(core, features, state, is_first))).sum()
 
-        gradient: Float[Array, "B F"] = jax.grad(total)(self.policy.encoder.encode(normalise(self.stats, observation, self.observation_clip)))
+        gradient: Float[Array, "B F"] = jax.grad(total)(
+            self.policy.encoder.encode(normalise(self.stats, observation, self.observation_clip))
+        )
         return gradient
 
-    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Float[Array, "B A"] | None:
+    def margin(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Float[Array, "B A"] | None:
         control = self._act(observation, state, is_first).control
-        return jnp.abs(jnp.abs(control.switching) - control.fuel_weight) if isinstance(control, Gibbs) else None
+        return (
+            jnp.abs(jnp.abs(control.switching) - control.fuel_weight) if isinstance(control, Gibbs) else None
+        )
 
-    def _act(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> PolicyStep:
+    def _act(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> PolicyStep:
         return act(self.policy, normalise(self.stats, observation, self.observation_clip), state, is_first)
 
 
@@ -143,17 +181,26 @@ class SquashedNetwork(AbstractNetwork):
 
     @classmethod
     def build(
-        cls, weights: eqx.Module, stats: RunningStats, clip: float | None, low: tuple[float, ...], high: tuple[float, ...]
+        cls,
+        weights: eqx.Module,
+        stats: RunningStats,
+        clip: float | None,
+        low: tuple[float, ...],
+        high: tuple[float, ...],
     ) -> "SquashedNetwork":
         assert isinstance(weights, RecurrentActor), "made like the template"
         return cls(actor=weights, stats=stats, observation_clip=clip, low=low, high=high)
 
     @staticmethod
-    def template(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:
+    def template(
+        config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
+    ) -> RecurrentActor:
         return build_actor(config, key, observation_size, action_size)
 
     @staticmethod
-    def constant_input(weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int) -> Float[np.ndarray, " F"]:
+    def constant_input(
+        weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
+    ) -> Float[np.ndarray, " F"]:
         # A row of zeros is darkness, which adds nothing: the constant belongs to the input that says whether anything
         # was seen, which comes right after the observation.
         row: Float[np.ndarray, " F"] = weights[inputs]
@@ -163,18 +210,28 @@ class SquashedNetwork(AbstractNetwork):
     def state_size(self) -> int:
         return self.actor.core.state_size + len(self.low)
 
-    def __call__(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> Decision:
+    def __call__(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> Decision:
         carried = self.actor.core.state_size
         state = forget_at_start(state, is_first)
         seen = ~nothing_but_zeros(observation)
-        inputs = sac_inputs(self.stats, self.observation_clip, observation, seen, state[:, carried:], is_first)
+        inputs = sac_inputs(
+            self.stats, self.observation_clip, observation, seen, state[:, carried:], is_first
+        )
         policy, core_state = act_once(self.actor, inputs, state[:, :carried], is_first)
         control = policy.mode()
         action = to_bounds(control, np.asarray(self.low), np.asarray(self.high)).astype(state.dtype)
-        return Decision(action, jnp.concatenate([core_state, control], axis=-1), self.actor.core.expose(core_state), None)
+        return Decision(
+            action, jnp.concatenate([core_state, control], axis=-1), self.actor.core.expose(core_state), None
+        )
 
-    def costate(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> None:
+    def costate(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> None:
         return None
 
-    def margin(self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]) -> None:
+    def margin(
+        self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
+    ) -> None:
         return None

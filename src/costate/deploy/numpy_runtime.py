@@ -60,7 +60,9 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[Description, Tensors]:
         if not stat.S_ISREG(status.st_mode):
             raise BundleError(f"{name} is not a file. Give the policy bundle that `costate export` wrote.")
         if status.st_size > LARGEST_FILE:
-            raise BundleError(f"{name} has {status.st_size:,} bytes, but a policy bundle has at most {LARGEST_FILE:,}.")
+            raise BundleError(
+                f"{name} has {status.st_size:,} bytes, but a policy bundle has at most {LARGEST_FILE:,}."
+            )
         with open(name, "rb") as file:
             content = file.read(LARGEST_FILE + 1)
     except OSError as error:
@@ -74,13 +76,23 @@ def parse_bundle(content: bytes, name: str = "The bundle") -> tuple[Description,
         raise BundleError(f"{name} is truncated: it has {len(content)} bytes.")
     (length,) = struct.unpack("<Q", content[:8])
     if length > LARGEST_HEADER:
-        raise BundleError(f"{name} is no policy bundle: its header would have {length:,} bytes, and {LARGEST_HEADER:,} are the most.")
+        raise BundleError(
+            f"{name} is no policy bundle: its header would have {length:,} bytes, and {LARGEST_HEADER:,} are the most."
+        )
     if 8 + length > len(content):
-        raise BundleError(f"{name} is truncated: its header has {length:,} bytes, and the whole file {len(content):,}.")
+        raise BundleError(
+            f"{name} is truncated: its header has {length:,} bytes, and the whole file {len(content):,}."
+        )
     header = _json(content[8 : 8 + length], f"{name}: its header")
     metadata = header.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or metadata.keys() != {"costate", "sha256"} or not all(isinstance(value, str) for value in metadata.values()):
-        raise BundleError(f"{name} is no policy bundle: its header does not describe a policy. Give the file that `costate export` wrote.")
+    if (
+        not isinstance(metadata, dict)
+        or metadata.keys() != {"costate", "sha256"}
+        or not all(isinstance(value, str) for value in metadata.values())
+    ):
+        raise BundleError(
+            f"{name} is no policy bundle: its header does not describe a policy. Give the file that `costate export` wrote."
+        )
     description = _json(metadata["costate"].encode("utf-8", "surrogatepass"), f"{name}: its description")
     _check_version(description, name)
     _check_digest(content, length, metadata["sha256"], name)
@@ -103,7 +115,9 @@ def _json(content: bytes, what: str) -> dict[str, Any]:
     try:
         parsed = json.loads(content.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{what} is truncated or was altered: it is not the JSON that `costate export` writes ({error}).") from error
+        raise BundleError(
+            f"{what} is truncated or was altered: it is not the JSON that `costate export` writes ({error})."
+        ) from error
     if not isinstance(parsed, dict):
         raise BundleError(f"{what} is truncated or was altered: it is not a JSON object.")
     return parsed
@@ -112,9 +126,13 @@ def _json(content: bytes, what: str) -> dict[str, Any]:
 def _check_version(description: Description, name: str) -> None:
     version = description.get("version")
     if description.get("format") != FORMAT or not _is_int(version):
-        raise BundleError(f"{name} is no policy bundle: it does not say that it is one. Give the file that `costate export` wrote.")
+        raise BundleError(
+            f"{name} is no policy bundle: it does not say that it is one. Give the file that `costate export` wrote."
+        )
     if version != VERSION:
-        raise BundleError(f"{name} has version {version} of the format, and this reads version {VERSION}. Use the costate that wrote it, or newer.")
+        raise BundleError(
+            f"{name} has version {version} of the format, and this reads version {VERSION}. Use the costate that wrote it, or newer."
+        )
 
 
 def _check_digest(content: bytes, length: int, digest: str, name: str) -> None:
@@ -135,25 +153,47 @@ def _tensors(header: dict[str, Any], content: bytes, start: int, name: str) -> T
     for key, entry in sorted(header.items(), key=lambda item: _offsets(item, name)):
         begin, end = entry["data_offsets"]
         shape = entry["shape"]
-        if not isinstance(shape, list) or len(shape) > 4 or not all(_is_int(size) and 0 <= size <= LARGEST_SIZE for size in shape):
+        if (
+            not isinstance(shape, list)
+            or len(shape) > 4
+            or not all(_is_int(size) and 0 <= size <= LARGEST_SIZE for size in shape)
+        ):
             raise BundleError(f"{name}: {key} has the shape {_short(shape)}, which no policy has.")
         if entry["dtype"] != "F32":
-            raise BundleError(f"{name}: {key} has numbers of the kind {_short(entry['dtype'])}, but a policy's are F32.")
+            raise BundleError(
+                f"{name}: {key} has numbers of the kind {_short(entry['dtype'])}, but a policy's are F32."
+            )
         if begin != position or end - begin != 4 * math.prod(shape) or start + end > len(content):
-            raise BundleError(f"{name} is truncated or was altered: {key} does not lie where its shape {shape} says.")
-        array = np.frombuffer(content, "<f4", math.prod(shape), start + begin).reshape(shape).astype(np.float32)
+            raise BundleError(
+                f"{name} is truncated or was altered: {key} does not lie where its shape {shape} says."
+            )
+        array = (
+            np.frombuffer(content, "<f4", math.prod(shape), start + begin).reshape(shape).astype(np.float32)
+        )
         if not np.isfinite(array).all():
-            raise BundleError(f"{name}: {key} holds numbers that are not finite, with which a policy cannot act.")
+            raise BundleError(
+                f"{name}: {key} holds numbers that are not finite, with which a policy cannot act."
+            )
         tensors[key], position = array, end
     if start + position != len(content):
-        raise BundleError(f"{name} is truncated or was altered: {len(content) - start - position} bytes belong to nothing.")
+        raise BundleError(
+            f"{name} is truncated or was altered: {len(content) - start - position} bytes belong to nothing."
+        )
     return tensors
 
 
 def _offsets(item: tuple[str, Any], name: str) -> tuple[int, int]:
     key, entry = item
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"} else None
-    if not (isinstance(offsets, list) and len(offsets) == 2 and all(_is_int(each) and 0 <= each <= LARGEST_FILE for each in offsets)):
+    offsets = (
+        entry.get("data_offsets")
+        if isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
+        else None
+    )
+    if not (
+        isinstance(offsets, list)
+        and len(offsets) == 2
+        and all(_is_int(each) and 0 <= each <= LARGEST_FILE for each in offsets)
+    ):
         raise BundleError(f"{name} is truncated or was altered: it does not say where {_short(key)} lies.")
     return offsets[0], offsets[1]
 
@@ -181,9 +221,24 @@ def check_description(description: Description, name: str) -> None:
         if not holds:
             raise BundleError(f"{name}: {what} is {_short(value)}, which no policy has.")
 
-    wanted = {"format", "version", "algorithm", "policy", "observation", "mask_input", "action", "observation_clip", "sensors", "provenance"}
+    wanted = {
+        "format",
+        "version",
+        "algorithm",
+        "policy",
+        "observation",
+        "mask_input",
+        "action",
+        "observation_clip",
+        "sensors",
+        "provenance",
+    }
     require(description.keys() == wanted, "the list of what is described", sorted(map(str, description)))
-    require(isinstance(description["algorithm"], str) and description["algorithm"] in FORMS, "algorithm", description["algorithm"])
+    require(
+        isinstance(description["algorithm"], str) and description["algorithm"] in FORMS,
+        "algorithm",
+        description["algorithm"],
+    )
     require(description["mask_input"] in ("none", "bit", "bits"), "mask_input", description["mask_input"])
     layout = description["observation"]
     require(isinstance(layout, list) and 0 < len(layout) <= LARGEST_SIZE, "observation", layout)
@@ -194,9 +249,15 @@ def check_description(description: Description, name: str) -> None:
     action = description["action"]
     require(isinstance(action, dict) and action.keys() == {"low", "high"}, "action", action)
     for bound in action.values():
-        require(isinstance(bound, list) and 0 < len(bound) <= LARGEST_SIZE and all(map(_is_number, bound)), "action", bound)
+        require(
+            isinstance(bound, list) and 0 < len(bound) <= LARGEST_SIZE and all(map(_is_number, bound)),
+            "action",
+            bound,
+        )
     require(len(action["low"]) == len(action["high"]), "action", action)
-    require(all(low < high for low, high in zip(action["low"], action["high"], strict=True)), "action", action)
+    require(
+        all(low < high for low, high in zip(action["low"], action["high"], strict=True)), "action", action
+    )
     clip = description["observation_clip"]
     require(clip is None or (_is_number(clip) and clip > 0), "observation_clip", clip)
     for part in ("sensors", "provenance"):
@@ -206,21 +267,39 @@ def check_description(description: Description, name: str) -> None:
     for group in absent:
         require(_is_group(group), "an absent sensor", group)
     policy = description["policy"]
-    require(isinstance(policy, dict) and policy.keys() == {"hidden_size", "feature_size", "ensemble", "core", "readout"}, "policy", policy)
+    require(
+        isinstance(policy, dict)
+        and policy.keys() == {"hidden_size", "feature_size", "ensemble", "core", "readout"},
+        "policy",
+        policy,
+    )
     require(_is_size(policy["hidden_size"]) and _is_size(policy["ensemble"]), "policy", policy)
-    require(policy["feature_size"] is None or _is_size(policy["feature_size"]), "feature_size", policy["feature_size"])
+    require(
+        policy["feature_size"] is None or _is_size(policy["feature_size"]),
+        "feature_size",
+        policy["feature_size"],
+    )
     require(FORMS[description["algorithm"]].fits(policy), "policy", policy)
     for part in ("core", "readout"):
         settings = policy[part]
         require(isinstance(settings, dict) and isinstance(settings.get("name"), str), part, settings)
         for value in settings.values():
-            plain = value is None or isinstance(value, str) or (_is_number(value) and (not _is_int(value) or 0 <= value <= LARGEST_SIZE))
+            plain = (
+                value is None
+                or isinstance(value, str)
+                or (_is_number(value) and (not _is_int(value) or 0 <= value <= LARGEST_SIZE))
+            )
             require(plain, part, settings)
 
 
 def _is_group(value: Any) -> bool:
     """A name with a size; an environment may have groups of no sensors."""
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and (_is_size(value[1]) or (_is_int(value[1]) and value[1] == 0))
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and (_is_size(value[1]) or (_is_int(value[1]) and value[1] == 0))
+    )
 
 
 def _is_size(value: Any) -> bool:
@@ -250,7 +329,9 @@ def sizes_of(description: Description) -> Sizes:
     policy, sensors = description["policy"], sum(size for _, size in description["observation"])
     mask = {"none": 0, "bit": 1, "bits": sensors}[description["mask_input"]]
     feature = policy["feature_size"] or policy["hidden_size"]
-    return Sizes(sensors, mask, len(description["action"]["low"]), feature, policy["hidden_size"], policy["ensemble"])
+    return Sizes(
+        sensors, mask, len(description["action"]["low"]), feature, policy["hidden_size"], policy["ensemble"]
+    )
 
 
 # ── Cores: s' = step(ỹ, s), h = expose(s), by rows ──
@@ -305,7 +386,10 @@ class _GRU(_Core):
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
         W, U, b = w["input_weights"], w["recurrent_weights"], w["bias"]
-        self.gates, self.gates_bias = np.concatenate([_stacked(W[0], U[0]), _stacked(W[1], U[1])], axis=1), np.concatenate([b[0], b[1]])
+        self.gates, self.gates_bias = (
+            np.concatenate([_stacked(W[0], U[0]), _stacked(W[1], U[1])], axis=1),
+            np.concatenate([b[0], b[1]]),
+        )
         self.candidate, self.candidate_bias = _stacked(W[2], U[2]), b[2]
         self.size = b.shape[1]
 
@@ -324,7 +408,9 @@ class _ResetAfterGRU(_Core):
     """The GRU with n = tanh(W_n ỹ + b_n + r ⊙ (U_n h + c))."""
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
-        self.input, self.recurrent = (np.concatenate(list(w[name]), axis=1) for name in ("input_weights", "recurrent_weights"))
+        self.input, self.recurrent = (
+            np.concatenate(list(w[name]), axis=1) for name in ("input_weights", "recurrent_weights")
+        )
         self.bias, self.candidate_bias = w["bias"].reshape(-1), w["candidate_bias"]
         self.size = w["bias"].shape[1]
 
@@ -381,7 +467,9 @@ class _LSTM(_Affine):
     """c' = f ⊙ c + i ⊙ g,   h' = o ⊙ tanh(c'), of the state (h, c)."""
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
-        self.weights = _stacked(*(np.concatenate(list(w[name]), axis=1) for name in ("input_weights", "recurrent_weights")))
+        self.weights = _stacked(
+            *(np.concatenate(list(w[name]), axis=1) for name in ("input_weights", "recurrent_weights"))
+        )
         H = self.size = w["bias"].shape[1]
         self.bias = w["bias"].reshape(-1).copy()
         self.bias[H : 2 * H] += float(settings["forget_bias"])
@@ -410,8 +498,13 @@ class _CoRNN(_Affine):
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
         H = self.size = w["bias"].shape[0]
-        self.weights, self.bias = _stacked(w["input_weights"], w["recurrent_weights"].reshape(2 * H, H)), w["bias"]
-        self.time_step, self.stiffness, self.damping = (float(settings[name]) for name in ("time_step", "stiffness", "damping"))
+        self.weights, self.bias = (
+            _stacked(w["input_weights"], w["recurrent_weights"].reshape(2 * H, H)),
+            w["bias"],
+        )
+        self.time_step, self.stiffness, self.damping = (
+            float(settings[name]) for name in ("time_step", "stiffness", "damping")
+        )
 
     @staticmethod
     def shapes(settings: dict[str, Any], F: int, H: int) -> Shapes:
@@ -423,7 +516,9 @@ class _CoRNN(_Affine):
 
     def step(self, y: Rows, s: Rows) -> Rows:
         place, speed = s[:, : self.size], s[:, self.size :]
-        speed = speed + self.time_step * (np.tanh(self.drive(y, s)) - self.stiffness * place - self.damping * speed)
+        speed = speed + self.time_step * (
+            np.tanh(self.drive(y, s)) - self.stiffness * place - self.damping * speed
+        )
         return _beside(place + self.time_step * speed, speed)
 
     def expose(self, s: Rows) -> Rows:
@@ -449,7 +544,13 @@ class _SSM(_Core):
     @staticmethod
     def shapes(settings: dict[str, Any], F: int, H: int) -> Shapes:
         C = _SSM.width(settings, F, H)
-        return {"input_weights": (F, C), "output_weights": (C, H), "bias": (H,), "log_decay": (C // 2,), "phase": (C // 2,)}
+        return {
+            "input_weights": (F, C),
+            "output_weights": (C, H),
+            "bias": (H,),
+            "log_decay": (C // 2,),
+            "phase": (C // 2,),
+        }
 
     def step(self, y: Rows, s: Rows) -> Rows:
         swapped = _beside(s[:, self.modes :], s[:, : self.modes])
@@ -463,17 +564,33 @@ class _CostateCell(_Core):
     """h' = (R_odd R_even h − B(ỹ)) / (1 + D(ỹ, û)) with û = G h."""
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
-        self.drives = np.concatenate([w["source_weights"], w["decay_weights"], w["frequency_weights"]], axis=1)
+        self.drives = np.concatenate(
+            [w["source_weights"], w["decay_weights"], w["frequency_weights"]], axis=1
+        )
         self.biases = np.concatenate([w["bias"], w["decay_bias"], w["frequency_bias"]])
         # The control û enters by two thin products; what they make together is as large as one of them.
-        self.influence, self.by_control = w["influence"], np.concatenate([w["decay_by_control"], w["frequency_by_control"]], axis=1)
+        self.influence, self.by_control = (
+            w["influence"],
+            np.concatenate([w["decay_by_control"], w["frequency_by_control"]], axis=1),
+        )
         self.size, self.least = w["bias"].shape[0], float(settings["slowest_decay"])
 
     @staticmethod
     def shapes(settings: dict[str, Any], F: int, H: int) -> Shapes:
         J, C = H - 1, settings["controls"]
-        inputs = {"source_weights": (F, H), "decay_weights": (F, H), "frequency_weights": (F, J), "influence": (H, C)}
-        return inputs | {"decay_by_control": (C, H), "frequency_by_control": (C, J), "bias": (H,), "decay_bias": (H,), "frequency_bias": (J,)}
+        inputs = {
+            "source_weights": (F, H),
+            "decay_weights": (F, H),
+            "frequency_weights": (F, J),
+            "influence": (H, C),
+        }
+        return inputs | {
+            "decay_by_control": (C, H),
+            "frequency_by_control": (C, J),
+            "bias": (H,),
+            "decay_bias": (H,),
+            "frequency_bias": (J,),
+        }
 
     def step(self, y: Rows, s: Rows) -> Rows:
         H = self.size
@@ -507,7 +624,11 @@ class _FrameStack(_Core):
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
         frames, F, H = w["input_weights"].shape
-        self.weights, self.bias, self.older = w["input_weights"].reshape(frames * F, H), w["bias"], (frames - 1) * F
+        self.weights, self.bias, self.older = (
+            w["input_weights"].reshape(frames * F, H),
+            w["bias"],
+            (frames - 1) * F,
+        )
 
     @staticmethod
     def width(settings: dict[str, Any], F: int, H: int) -> int:
@@ -549,14 +670,20 @@ class _Ensemble(_Memory):
 
     def __init__(self, settings: dict[str, Any], w: Tensors, width_of_one: int) -> None:
         kind, self.count = CORES[settings["name"]], next(iter(w.values())).shape[0]
-        self.members = [kind(settings, {name: array[i] for name, array in w.items()}) for i in range(self.count)]
+        self.members = [
+            kind(settings, {name: array[i] for name, array in w.items()}) for i in range(self.count)
+        ]
         self.width_of_one = width_of_one
 
     def step(self, y: Rows, s: Rows) -> Rows:
-        return np.concatenate([member.step(y, part) for member, part in zip(self.members, self._parts(s), strict=True)], axis=1)
+        return np.concatenate(
+            [member.step(y, part) for member, part in zip(self.members, self._parts(s), strict=True)], axis=1
+        )
 
     def expose(self, s: Rows) -> Rows:
-        return np.concatenate([member.expose(part) for member, part in zip(self.members, self._parts(s), strict=True)], axis=1)
+        return np.concatenate(
+            [member.expose(part) for member, part in zip(self.members, self._parts(s), strict=True)], axis=1
+        )
 
     def _parts(self, s: Rows) -> list[Rows]:
         size = self.width_of_one
@@ -592,7 +719,12 @@ READOUTS: dict[str, Callable[[Rows, Rows, Rows, dict[str, Any]], Rows]] = {
     "bang-bang": _switching,
     "bang-off-bang": _switching,
 }
-SCALES = {"quadratic": "log_std", "tanh": "log_std", "bang-bang": "log_temperature", "bang-off-bang": "log_temperature"}
+SCALES = {
+    "quadratic": "log_std",
+    "tanh": "log_std",
+    "bang-bang": "log_temperature",
+    "bang-off-bang": "log_temperature",
+}
 
 
 # ── The policy as a function ──
@@ -615,16 +747,26 @@ def expected_shapes(description: Description) -> Shapes:
     core, readout = policy["core"], policy["readout"]
     for kind, known, name in (("core", CORES, core["name"]), ("readout", READOUTS, readout["name"])):
         if name not in known:
-            raise BundleError(f"The {kind} {_short(name)} has no form in NumPy. Those with one: {', '.join(known)}. Use --format stablehlo.")
+            raise BundleError(
+                f"The {kind} {_short(name)} has no form in NumPy. Those with one: {', '.join(known)}. Use --format stablehlo."
+            )
     F, H, A = sizes.feature, sizes.hidden, sizes.action
     try:
         inside = CORES[core["name"]].shapes(core, F, H)
     except (KeyError, TypeError) as error:
-        raise BundleError(f"The settings of the core {core['name']} are missing or wrong: {_short(core)}.") from error
+        raise BundleError(
+            f"The settings of the core {core['name']} are missing or wrong: {_short(core)}."
+        ) from error
     members = sizes.members > 1
-    prefix, law, each = ("core.members.", "readout.law.", (sizes.members,)) if members else ("core.", "readout.", ())
+    prefix, law, each = (
+        ("core.members.", "readout.law.", (sizes.members,)) if members else ("core.", "readout.", ())
+    )
     form = FORMS[description["algorithm"]]
-    shapes: Shapes = {"normaliser.mean": (sizes.observation,), "normaliser.variance": (sizes.observation,), "normaliser.count": ()}
+    shapes: Shapes = {
+        "normaliser.mean": (sizes.observation,),
+        "normaliser.variance": (sizes.observation,),
+        "normaliser.count": (),
+    }
     shapes |= {"encoder.weights": (form.inputs(sizes), F), "encoder.bias": (F,)}
     shapes |= {prefix + name: (*each, *shape) for name, shape in inside.items()}
     shapes |= {law + "weights": (H, A), law + "bias": (A,), law + SCALES[readout["name"]]: (A,)}
@@ -642,7 +784,9 @@ def check_tensors(description: Description, tensors: Tensors, name: str) -> None
         )
     for key, shape in wanted.items():
         if tensors[key].shape != shape:
-            raise BundleError(f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}.")
+            raise BundleError(
+                f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}."
+            )
     if (tensors["normaliser.variance"] < 0.0).any():
         raise BundleError(f"{name}: the normaliser has a negative variance.")
 
@@ -650,7 +794,9 @@ def check_tensors(description: Description, tensors: Tensors, name: str) -> None
 class AbstractNetwork(abc.ABC):
     """The policy as a pure function of observation, state and where episodes start, for any number of streams."""
 
-    def __init__(self, description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle") -> None:
+    def __init__(
+        self, description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle"
+    ) -> None:
         check_tensors(description, tensors, name)
         w = {key: array.astype(dtype) for key, array in tensors.items()}
         policy, self.sizes = description["policy"], sizes_of(description)
@@ -662,7 +808,11 @@ class AbstractNetwork(abc.ABC):
         self._build_core(policy, w)
         law = "readout.law." if self.sizes.members > 1 else "readout."
         self.settings, self.law = policy["readout"], READOUTS[policy["readout"]["name"]]
-        self.weights, self.bias, self.modulation = w[law + "weights"], w[law + "bias"], w.get(law + "modulation")
+        self.weights, self.bias, self.modulation = (
+            w[law + "weights"],
+            w[law + "bias"],
+            w.get(law + "modulation"),
+        )
         low, high = (np.asarray(description["action"][bound], np.float64) for bound in ("low", "high"))
         self._build_form(w, low, high)
         self.one, self.zero, self.dtype = np.ones((1, 1), dtype), np.zeros((1, 1), dtype), dtype
@@ -673,10 +823,14 @@ class AbstractNetwork(abc.ABC):
         arrays = {key.removeprefix(prefix): array for key, array in w.items() if key.startswith(prefix)}
         try:
             width = CORES[core["name"]].width(core, self.sizes.feature, self.sizes.hidden)
-            self.core: _Memory = _Ensemble(core, arrays, width) if members > 1 else CORES[core["name"]](core, arrays)
+            self.core: _Memory = (
+                _Ensemble(core, arrays, width) if members > 1 else CORES[core["name"]](core, arrays)
+            )
             float(policy["readout"].get("fuel_weight", 0.0))
         except (KeyError, TypeError, ValueError) as error:
-            raise BundleError(f"The settings of the core {core['name']} or of the readout are missing or wrong: {_short(policy)}.") from error
+            raise BundleError(
+                f"The settings of the core {core['name']} or of the readout are missing or wrong: {_short(policy)}."
+            ) from error
         self.carried = width * members
 
     @staticmethod
@@ -758,7 +912,10 @@ class ActorCriticNetwork(AbstractNetwork):
         dtype = self.mean.dtype
         self.low, self.high = low.astype(dtype), high.astype(dtype)
         # The mean of the values of all hypotheses, each of its own part of the memory.
-        self.slope, self.level = w["critic.weights"].reshape(-1) / self.sizes.members, float(w["critic.bias"].mean())
+        self.slope, self.level = (
+            w["critic.weights"].reshape(-1) / self.sizes.members,
+            float(w["critic.bias"].mean()),
+        )
 
     @property
     def state_size(self) -> int:
@@ -788,7 +945,10 @@ class SquashedNetwork(AbstractNetwork):
 
     def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
         dtype, bounded = self.mean.dtype, np.maximum(np.abs(low), np.abs(high)) < WIDEST_BOUND
-        self.low, self.high = np.where(bounded, low, -1.0).astype(dtype), np.where(bounded, high, 1.0).astype(dtype)
+        self.low, self.high = (
+            np.where(bounded, low, -1.0).astype(dtype),
+            np.where(bounded, high, 1.0).astype(dtype),
+        )
 
     @property
     def state_size(self) -> int:
@@ -809,7 +969,9 @@ FORMS: dict[str, type[AbstractNetwork]] = {"ppo": ActorCriticNetwork, "sac": Squ
 """Forms of an acting network by what a description calls its algorithm: the learner that each was made for first."""
 
 
-def network_of(description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle") -> AbstractNetwork:
+def network_of(
+    description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle"
+) -> AbstractNetwork:
     """Return the policy that a bundle holds."""
     return FORMS[description["algorithm"]](description, tensors, dtype, name)
 
@@ -821,7 +983,11 @@ class Inputs:
     """Turns what a caller gives into rows of numbers, or says why it cannot."""
 
     def __init__(self, description: Description, state_size: int) -> None:
-        self.layout, self.sizes, self.state_size = [(name, size) for name, size in description["observation"]], sizes_of(description), state_size
+        self.layout, self.sizes, self.state_size = (
+            [(name, size) for name, size in description["observation"]],
+            sizes_of(description),
+            state_size,
+        )
         # Sensors that its task has and that were hidden in training.
         self.absent = [(name, size) for name, size in description["sensors"].get("absent", [])]
 
@@ -839,15 +1005,22 @@ class Inputs:
         if rows.shape[1] == self.sizes.sensors:
             rows = self._with_mask(rows, seen)
         elif seen is not None:
-            raise MisuseError("The observation has its mask at the end already, so `seen` cannot be given too. Leave one of them out.")
-        require_finite(rows, "The observation is not finite, and memory would keep that for ever. Give 0 where a sensor shows nothing.")
+            raise MisuseError(
+                "The observation has its mask at the end already, so `seen` cannot be given too. Leave one of them out."
+            )
+        require_finite(
+            rows,
+            "The observation is not finite, and memory would keep that for ever. Give 0 where a sensor shows nothing.",
+        )
         return rows, single
 
     def describe(self) -> str:
         listed = ", ".join(f"{name} ({size})" for name, size in self.layout)
         beside = f" and {self.sizes.mask} for what was seen, or `seen=`" if self.sizes.mask else ""
         without = ", ".join(f"{name} ({size})" for name, size in self.absent)
-        return f"{self.sizes.sensors} numbers: {listed}{beside}" + (f", and not {without}, which it was trained without" if without else "")
+        return f"{self.sizes.sensors} numbers: {listed}{beside}" + (
+            f", and not {without}, which it was trained without" if without else ""
+        )
 
     def _gather(self, nested: Mapping[str, Any]) -> np.ndarray:
         names, given = [name for name, _ in self.layout], flattened(nested)
@@ -858,7 +1031,9 @@ class Inputs:
                 f"{', '.join(names)} alone."
             )
         if set(given) != set(names):
-            raise MisuseError(f"The observation has {', '.join(map(str, given))}, but this policy reads {', '.join(names)}.")
+            raise MisuseError(
+                f"The observation has {', '.join(map(str, given))}, but this policy reads {', '.join(names)}."
+            )
         parts = []
         for name, size in self.layout:
             part = np.atleast_1d(array_of(given[name], name).astype(np.float64))
@@ -866,7 +1041,9 @@ class Inputs:
                 # A single number of every stream of a batch comes without an axis of its own.
                 part = part[..., None] if size == 1 else part
             if part.shape[-1] != size:
-                raise MisuseError(f"{name} has the shape {list(np.shape(given[name]))}, but this policy reads {size} numbers of it.")
+                raise MisuseError(
+                    f"{name} has the shape {list(np.shape(given[name]))}, but this policy reads {size} numbers of it."
+                )
             parts.append(part)
         if {part.shape[:-1] for part in parts} == {(), (1,)}:
             # A single number of a batch of one looks like one of no batch.
@@ -878,13 +1055,17 @@ class Inputs:
     def _with_mask(self, rows: np.ndarray, seen: Any) -> np.ndarray:
         if not self.sizes.mask:
             if seen is not None:
-                raise MisuseError("This policy is not told what was seen. Leave `seen` out, and give 0 where a sensor shows nothing, as in training.")
+                raise MisuseError(
+                    "This policy is not told what was seen. Leave `seen` out, and give 0 where a sensor shows nothing, as in training."
+                )
             return rows
         told = np.ones(1, bool) if seen is None else array_of(seen, "`seen`", "biuf").astype(bool)
         if told.ndim == 1 and rows.shape[0] > 1 and told.shape[0] == rows.shape[0] and self.sizes.mask == 1:
             told = told[:, None]
         try:
-            mask = np.broadcast_to(told, rows.shape if told.shape[-1:] == rows.shape[1:] else (rows.shape[0], self.sizes.mask))
+            mask = np.broadcast_to(
+                told, rows.shape if told.shape[-1:] == rows.shape[1:] else (rows.shape[0], self.sizes.mask)
+            )
         except ValueError as error:
             raise MisuseError(
                 f"`seen` has the shape {list(told.shape)}, but one truth value is needed for each stream, or for each number."
@@ -896,12 +1077,17 @@ class Inputs:
     def state(self, given: Any, batch: int) -> np.ndarray:
         """Rows of what is carried."""
         state = array_of(given, "The state")
-        if state.shape not in ((batch, self.state_size), (self.state_size,)) or (state.ndim == 1 and batch != 1):
+        if state.shape not in ((batch, self.state_size), (self.state_size,)) or (
+            state.ndim == 1 and batch != 1
+        ):
             raise MisuseError(
                 f"The state has the shape {list(state.shape)}, but {batch} streams carry {[batch, self.state_size]}. Give None at the start of an "
                 f"episode, and then what the call before returned."
             )
-        require_finite(state, "The state is not finite, and memory would keep that for ever. Give None to start an episode anew.")
+        require_finite(
+            state,
+            "The state is not finite, and memory would keep that for ever. Give None to start an episode anew.",
+        )
         return state.reshape(batch, self.state_size)
 
     def is_first(self, given: Any, batch: int) -> np.ndarray | None:
@@ -943,7 +1129,9 @@ def require_finite(array: np.ndarray, otherwise: str) -> None:
 def streams_of(batch: Any) -> int:
     """How many streams there are to be."""
     if not isinstance(batch, int | np.integer) or isinstance(batch, bool) or batch < 1:
-        raise MisuseError(f"batch is {_short(batch)}, but at least one stream is needed. Give a whole number, such as 1.")
+        raise MisuseError(
+            f"batch is {_short(batch)}, but at least one stream is needed. Give a whole number, such as 1."
+        )
     return int(batch)
 
 
@@ -1012,12 +1200,20 @@ class Policy:
         action: np.ndarray = decision.action[0] if single else decision.action
         return action
 
-    def predict(self, observation: Any, state: Any = None, is_first: Any = None, seen: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def predict(
+        self, observation: Any, state: Any = None, is_first: Any = None, seen: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The action and the next state; remembers nothing itself. Without a state, episodes start."""
         rows, single = self._inputs.observation(observation, seen)
         batch = rows.shape[0]
-        before = np.zeros((batch, self.state_size), self._network.dtype) if state is None else self._inputs.state(state, batch)
-        decision = self._decide(rows, before.astype(self._network.dtype, copy=False), self._inputs.is_first(is_first, batch))
+        before = (
+            np.zeros((batch, self.state_size), self._network.dtype)
+            if state is None
+            else self._inputs.state(state, batch)
+        )
+        decision = self._decide(
+            rows, before.astype(self._network.dtype, copy=False), self._inputs.is_first(is_first, batch)
+        )
         return (decision.action[0], decision.state[0]) if single else (decision.action, decision.state)
 
     def _decide(self, rows: np.ndarray, state: np.ndarray, is_first: np.ndarray | None) -> Decision:

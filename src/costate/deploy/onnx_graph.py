@@ -17,7 +17,9 @@ try:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as error:  # pragma: no cover
-    raise ExportError("This format needs the package onnx, which is not installed. Install it with: pip install 'costate[export]'.") from error
+    raise ExportError(
+        "This format needs the package onnx, which is not installed. Install it with: pip install 'costate[export]'."
+    ) from error
 
 # Old enough for the runtimes that are in use, new enough for a reduction whose axes are an input.
 OPSET, IR_VERSION = 18, 9
@@ -41,7 +43,9 @@ class Graph:
 
     def add(self, operation: str, *inputs: Any, **attributes: Any) -> "Node":
         name = f"n{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operation, [self.name_of(each) for each in inputs], [name], **attributes))
+        self.nodes.append(
+            helper.make_node(operation, [self.name_of(each) for each in inputs], [name], **attributes)
+        )
         return Node(self, name)
 
     def name_of(self, operand: Any) -> str:
@@ -52,7 +56,9 @@ class Graph:
             return self._names[id(operand)]
         array = np.asarray(operand)
         name = f"c{len(self.constants)}"
-        self.constants[name] = array if array.dtype == np.int64 and array.ndim == 1 else array.astype(np.float32)
+        self.constants[name] = (
+            array if array.dtype == np.int64 and array.ndim == 1 else array.astype(np.float32)
+        )
         if isinstance(operand, np.ndarray):
             # Kept, so that no other array gets the same address.
             self._names[id(operand)] = name
@@ -73,15 +79,21 @@ class Node(np.lib.mixins.NDArrayOperatorsMixin):
             if function is np.logaddexp and isinstance(inputs[1], float) and inputs[1] == 0.0:
                 return self.graph.add("Softplus", inputs[0])
         if function is np.maximum and method == "reduce":
-            return self.graph.add("ReduceMax", inputs[0], _integers(options["axis"]), keepdims=int(options["keepdims"]))
-        raise ExportError(f"{function.__name__} ({method}) has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py.")
+            return self.graph.add(
+                "ReduceMax", inputs[0], _integers(options["axis"]), keepdims=int(options["keepdims"])
+            )
+        raise ExportError(
+            f"{function.__name__} ({method}) has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py."
+        )
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> "Node":
         if function is np.where:
             return self.graph.add("Where", *arguments)
         if function is np.concatenate:
             return self.graph.add("Concat", *arguments[0], axis=options["axis"])
-        raise ExportError(f"{function.__name__} has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py.")
+        raise ExportError(
+            f"{function.__name__} has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py."
+        )
 
     def __getitem__(self, index: tuple[slice, slice | None]) -> "Node":
         """Columns ``[:, a:b]``, or a new axis ``[:, None]``."""
@@ -104,12 +116,21 @@ def onnx_model(bundle: Bundle) -> bytes:
     observation, state, is_first = (Node(graph, name) for name in INPUTS)
     decision = network.step(observation, state, is_first)
     widths = (network.sizes.observation, network.state_size)
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width]) for name, width in zip(INPUTS, widths, strict=False)]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])
+        for name, width in zip(INPUTS, widths, strict=False)
+    ]
     inputs.append(helper.make_tensor_value_info("is_first", TensorProto.BOOL, ["batch"]))
     constants = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
-    outputs = _outputs(graph, decision, (network.sizes.action, network.state_size, network.sizes.hidden * network.sizes.members))
+    outputs = _outputs(
+        graph,
+        decision,
+        (network.sizes.action, network.state_size, network.sizes.hidden * network.sizes.members),
+    )
     made = helper.make_graph(graph.nodes, "costate_policy", inputs, outputs, constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="costate")
+    model = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="costate"
+    )
     helper.set_model_props(model, {"costate": json.dumps(bundle.description, separators=(",", ":"))})
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString()
@@ -122,5 +143,9 @@ def _outputs(graph: Graph, decision: Decision, widths: tuple[int, int, int]) -> 
     for name, result, width in zip(OUTPUTS, decision, (*widths, None), strict=True):
         if result is not None:
             graph.nodes.append(helper.make_node("Identity", [graph.name_of(result)], [name]))
-            infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch"] if width is None else ["batch", width]))
+            infos.append(
+                helper.make_tensor_value_info(
+                    name, TensorProto.FLOAT, ["batch"] if width is None else ["batch", width]
+                )
+            )
     return infos

@@ -20,7 +20,8 @@ STEPS, BATCH = 1000, 4
 RESET, DARK, FAR = 0.01, 0.2, 0.05
 
 Step = Callable[
-    [Float[np.ndarray, "B O"], Float[np.ndarray, "B S"], Bool[np.ndarray, " B"]], tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B S"]]
+    [Float[np.ndarray, "B O"], Float[np.ndarray, "B S"], Bool[np.ndarray, " B"]],
+    tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B S"]],
 ]
 """Action and next state."""
 
@@ -66,8 +67,16 @@ def compare(policy: Policy, step: Step, steps: int = STEPS, seed: int = 0) -> Pa
     is_first = rng.random((steps, BATCH)) < RESET
     is_first[0] = True
     played = _play(policy.function, jnp.asarray(observations), jnp.asarray(is_first))
-    expected, after, margin = np.asarray(played[0]), np.asarray(played[1]), None if played[2] is None else np.asarray(played[2])
-    state, ties, differences = np.zeros((BATCH, policy.state_size), np.float32), 0, {"action": 0.0, "state": 0.0}
+    expected, after, margin = (
+        np.asarray(played[0]),
+        np.asarray(played[1]),
+        None if played[2] is None else np.asarray(played[2]),
+    )
+    state, ties, differences = (
+        np.zeros((BATCH, policy.state_size), np.float32),
+        0,
+        {"action": 0.0, "state": 0.0},
+    )
     for t in range(steps):
         action, state = step(observations[t], state, is_first[t])
         apart = _difference(action, expected[t])
@@ -86,7 +95,9 @@ def _play(
 ) -> tuple[Float[Array, "T B A"], Float[Array, "T B S"], Float[Array, "T B A"] | None]:
     """Actions, states and margins of a sequence."""
 
-    def advance(state: Float[Array, "B S"], now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array | None]]:
+    def advance(
+        state: Float[Array, "B S"], now: tuple[Array, Array]
+    ) -> tuple[Array, tuple[Array, Array, Array | None]]:
         decision = network(now[0], state, now[1])
         return decision.state, (decision.action, decision.state, network.margin(now[0], state, now[1]))
 
@@ -97,18 +108,24 @@ def _play(
 
 def _difference(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     if found.shape != expected.shape:
-        raise ExportError(f"The exported policy gives the shape {list(found.shape)} where the policy itself gives {list(expected.shape)}.")
+        raise ExportError(
+            f"The exported policy gives the shape {list(found.shape)} where the policy itself gives {list(expected.shape)}."
+        )
     apart: np.ndarray = np.abs(found.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
     return apart
 
 
-def random_observations(bundle: Bundle, rng: np.random.Generator, batch: int = BATCH) -> Float[np.ndarray, "B O"]:
+def random_observations(
+    bundle: Bundle, rng: np.random.Generator, batch: int = BATCH
+) -> Float[np.ndarray, "B O"]:
     """Readings as the normaliser knows them, some of them dark, some far out; masks are 0 or 1."""
     sizes = bundle.sizes
     mean, variance = bundle.tensors["normaliser.mean"], bundle.tensors["normaliser.variance"]
     shape = (batch, sizes.observation)
     # Also of sensors that have never varied.
-    rows = mean + np.sqrt(np.where(variance > 0.0, variance, 1.0)) * rng.standard_normal(shape) * np.where(rng.random(shape) < FAR, 20.0, 1.0)
+    rows = mean + np.sqrt(np.where(variance > 0.0, variance, 1.0)) * rng.standard_normal(shape) * np.where(
+        rng.random(shape) < FAR, 20.0, 1.0
+    )
     seen = rng.random((batch, 1)) >= DARK
     rows[:, sizes.sensors :] = rng.random((batch, sizes.mask)) >= DARK
     return (rows * seen).astype(np.float32)

@@ -142,7 +142,9 @@ class Policy:
     def _empty(self, batch: int) -> Float[np.ndarray, "B S"]:
         return np.zeros((batch, self.state_size), np.float32)
 
-    def _arguments(self, rows: np.ndarray, state: np.ndarray, is_first: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _arguments(
+        self, rows: np.ndarray, state: np.ndarray, is_first: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         first = np.zeros(rows.shape[0], bool) if is_first is None else is_first
         return rows.astype(np.float32), state.astype(np.float32), first
 

@@ -20,7 +20,9 @@ def trained_step(trained: Bundle, read: Bool[np.ndarray, " I"]) -> Step:
     """The policy as it was trained, with all sensors of its task, of which those that are not ``read`` show 0."""
     policy = Policy(trained)
 
-    def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(
+        observation: np.ndarray, state: np.ndarray, is_first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         whole = np.zeros((observation.shape[0], read.size), observation.dtype)
         whole[:, read] = observation
         return policy.predict(whole, state, is_first)
@@ -33,7 +35,9 @@ def numpy_step(content: bytes) -> Step:
     with in_own_words():
         network = numpy_runtime.network_of(*numpy_runtime.parse_bundle(content))
 
-    def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(
+        observation: np.ndarray, state: np.ndarray, is_first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         decision = network.step(observation, state, is_first if is_first.any() else None)
         return decision.action, decision.state
 
@@ -52,8 +56,12 @@ def onnx_step(content: bytes) -> Step:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
-    def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        action, after = session.run(["action", "next_state"], {"observation": observation, "state": state, "is_first": is_first})
+    def step(
+        observation: np.ndarray, state: np.ndarray, is_first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        action, after = session.run(
+            ["action", "next_state"], {"observation": observation, "state": state, "is_first": is_first}
+        )
         return action, after
 
     return step
@@ -63,7 +71,9 @@ def stablehlo_step(content: bytes) -> Step:
     """A serialised program, run by JAX."""
     program = jax.jit(jax.export.deserialize(bytearray(content)).call)
 
-    def step(observation: np.ndarray, state: np.ndarray, is_first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(
+        observation: np.ndarray, state: np.ndarray, is_first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         action, after, *_ = program(observation, state, is_first)
         return np.asarray(action), np.asarray(after)
 

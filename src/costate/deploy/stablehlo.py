@@ -21,4 +21,6 @@ def stablehlo_program(network: AbstractNetwork, observation_size: int) -> bytes:
     try:
         return bytes(exported.serialize())
     except ImportError as error:  # pragma: no cover
-        raise ExportError("This format needs the package flatbuffers. Install it with: pip install 'costate[export]'.") from error
+        raise ExportError(
+            "This format needs the package flatbuffers. Install it with: pip install 'costate[export]'."
+        ) from error

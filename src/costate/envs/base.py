@@ -83,7 +83,9 @@ class AbstractEnv(AbstractActuators):
         """The same for every seed with its own key; the time step has the seeds as its first axis."""
 
     @abc.abstractmethod
-    def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
+    def step(
+        self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[EnvState, TimeStep]:
         """One control step of every environment. The state is used once: it must not be stepped from twice."""
 
     def draw(self, key: Key[Array, ""]) -> Drawn:
@@ -93,7 +95,9 @@ class AbstractEnv(AbstractActuators):
         """
         return key
 
-    def advance(self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn) -> tuple[EnvState, TimeStep]:
+    def advance(
+        self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn
+    ) -> tuple[EnvState, TimeStep]:
         """:meth:`step` with what :meth:`draw` has drawn."""
         return self.step(state, action, drawn)
 

@@ -64,24 +64,37 @@ class SensorConfig:
         for name in PROBABILITIES:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"{name} is {value}, but a probability lies between 0 and 1. The paper trains with 0.5 and tests with 0.75.")
+                raise ConfigError(
+                    f"{name} is {value}, but a probability lies between 0 and 1. The paper trains with 0.5 and tests with 0.75."
+                )
         for name in ("noise", "drift", "delay", "delay_jitter"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}, but it must be a number that is at least 0. Use 0 to leave it out.")
+                raise ConfigError(
+                    f"{name} is {value}, but it must be a number that is at least 0. Use 0 to leave it out."
+                )
         for name in ("burst_length", "stuck_length"):
             value = getattr(self, name)
             if value is not None and not 1.0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}, but a burst takes at least 1 step. Give a mean number of steps, such as 10.")
+                raise ConfigError(
+                    f"{name} is {value}, but a burst takes at least 1 step. Give a mean number of steps, such as 10."
+                )
 
     @property
     def other_faults(self) -> dict[str, Any]:
         """All that is wrong beside blackouts of the paper's kind, as names and values. Being told of it is no fault."""
         fields = (field for field in dataclasses.fields(self) if field.name not in ("dropout", "mask_input"))
-        return {field.name: getattr(self, field.name) for field in fields if getattr(self, field.name) != field.default}
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields
+            if getattr(self, field.name) != field.default
+        }
 
     def __str__(self) -> str:
-        others = (f"{name.replace('_', ' ')} {'+'.join(value) if isinstance(value, tuple) else value}" for name, value in self.other_faults.items())
+        others = (
+            f"{name.replace('_', ' ')} {'+'.join(value) if isinstance(value, tuple) else value}"
+            for name, value in self.other_faults.items()
+        )
         return ", ".join([f"{self.dropout:.0%} blackout", *others])
 
 
@@ -120,9 +133,14 @@ def without_idle(config: SensorConfig, manners: Collection[str]) -> SensorConfig
 
 def lengthened(config: SensorConfig, manners: Collection[str]) -> SensorConfig:
     """The same sensors, with those bursts among some ``MANNERS`` longer that are too short for how often something fails."""
-    lengths = {name: getattr(config, name) for name in LENGTHS if name in manners and getattr(config, name) is not None}
+    lengths = {
+        name: getattr(config, name)
+        for name in LENGTHS
+        if name in manners and getattr(config, name) is not None
+    }
     needed: dict[str, Any] = {
-        name: max(length, *(shortest_bursts(getattr(config, fault)) for fault in MANNERS[name])) for name, length in lengths.items()
+        name: max(length, *(shortest_bursts(getattr(config, fault)) for fault in MANNERS[name]))
+        for name, length in lengths.items()
     }
     return dataclasses.replace(config, **needed)
 
@@ -136,16 +154,22 @@ def check_sensors(config: SensorConfig, layout: Layout, episode_steps: int) -> N
     if config.stuck > 0.0:
         check_bursts("stuck", config.stuck, "stuck_length", config.stuck_length)
     elif config.stuck_length != SensorConfig.stuck_length:
-        raise ConfigError(f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor ever is. Give stuck, or leave stuck_length out.")
+        raise ConfigError(
+            f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor ever is. Give stuck, or leave stuck_length out."
+        )
     if config.dark == "hold" and not acts(config, "dark"):
-        raise ConfigError("dark is hold, but nothing ever goes dark. Give dropout, group_dropout or sensor_dropout, or leave dark out.")
+        raise ConfigError(
+            "dark is hold, but nothing ever goes dark. Give dropout, group_dropout or sensor_dropout, or leave dark out."
+        )
     if config.delay + config.delay_jitter >= episode_steps:
         raise ConfigError(
             f"delay is {config.delay} and delay_jitter {config.delay_jitter}, but an episode of this task has {episode_steps} steps, so that an "
             f"observation could arrive after its end. Their sum must be below {episode_steps}."
         )
     if absent_sensors(config, layout).all():
-        raise ConfigError(f"hide is {', '.join(config.hide)}, but then no sensor is left. The groups of this task: {_names(layout)}.")
+        raise ConfigError(
+            f"hide is {', '.join(config.hide)}, but then no sensor is left. The groups of this task: {_names(layout)}."
+        )
 
 
 def _names(layout: Layout) -> str:
@@ -156,9 +180,13 @@ def absent_sensors(config: SensorConfig, layout: Layout) -> Bool[np.ndarray, " O
     """Which sensors a robot does not have."""
     hidden = set()
     for name in config.hide:
-        groups = {group for group, _ in layout if group == name or (name == VELOCITY and shows_velocity(group))}
+        groups = {
+            group for group, _ in layout if group == name or (name == VELOCITY and shows_velocity(group))
+        }
         if not groups:
-            raise ConfigError(f"hide names {name!r}, but this task has no such group of sensors. {nearest(name, tuple(n for n, _ in layout))}")
+            raise ConfigError(
+                f"hide names {name!r}, but this task has no such group of sensors. {nearest(name, tuple(n for n, _ in layout))}"
+            )
         hidden |= groups
     return np.repeat([name in hidden for name, _ in layout], [size for _, size in layout])
 
@@ -179,14 +207,21 @@ def numbered_faults(config: SensorConfig, layout: Layout) -> tuple[tuple[int, Ab
     So runs and evaluations that differ in one fault meet the same others. The paper's blackout has the number 0.
     """
     sizes = [size for _, size in layout]
-    whole, groups, each = np.zeros(sum(sizes), int), np.repeat(np.arange(len(sizes)), sizes), np.arange(sum(sizes))
+    whole, groups, each = (
+        np.zeros(sum(sizes), int),
+        np.repeat(np.arange(len(sizes)), sizes),
+        np.arange(sum(sizes)),
+    )
     outages = ((config.dropout, whole), (config.group_dropout, groups), (config.sensor_dropout, each))
     faults: list[tuple[int, AbstractFault | None]] = [
         (5, Drift(config.drift) if config.drift > 0.0 else None),
         (6, Noise(config.noise) if config.noise > 0.0 else None),
         (7, Stuck(config.stuck, config.stuck_length) if config.stuck > 0.0 else None),
         (8, Delay(config.delay, config.delay_jitter) if config.delay + config.delay_jitter > 0 else None),
-        *((number, Outage(often, config.burst_length, units) if often > 0.0 else None) for number, (often, units) in enumerate(outages)),
+        *(
+            (number, Outage(often, config.burst_length, units) if often > 0.0 else None)
+            for number, (often, units) in enumerate(outages)
+        ),
         (3, Hold() if config.dark == "hold" else Zeros()),
         (4, Absent(absent_sensors(config, layout)) if config.hide else None),
     ]
@@ -198,7 +233,9 @@ def inputs_beside(config: SensorConfig, observation_size: int) -> int:
     return {"none": 0, "bit": 1, "bits": observation_size}[config.mask_input]
 
 
-def with_mask(config: SensorConfig, value: Float[Array, "*S O"], seen: Bool[Array, "*S O"]) -> Float[Array, "*S I"]:
+def with_mask(
+    config: SensorConfig, value: Float[Array, "*S O"], seen: Bool[Array, "*S O"]
+) -> Float[Array, "*S I"]:
     """Readings, and what a policy is told beside them."""
     if config.mask_input == "none":
         return value
@@ -242,14 +279,18 @@ class SensorEnv(AbstractEnv):
         faults, timestep = self._start_each(timestep, fault_keys)
         return (state, faults), timestep
 
-    def step(self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[EnvState, TimeStep]:
+    def step(
+        self, state: EnvState, action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[EnvState, TimeStep]:
         return self.advance(state, action, self.draw(key))
 
     def draw(self, key: Key[Array, ""]) -> Drawn:
         key_env, key_faults = jax.random.split(key)
         return self._env.draw(key_env), self._draw_faults(key_faults, self.batch_size)
 
-    def advance(self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn) -> tuple[EnvState, TimeStep]:
+    def advance(
+        self, state: EnvState, action: Float[Array, "B A"], drawn: Drawn
+    ) -> tuple[EnvState, TimeStep]:
         (inner, faults), (drawn_env, drawn_faults) = state, drawn
         inner, timestep = self._env.advance(inner, action, drawn_env)
         faults, timestep = self._read(timestep, faults, drawn_faults)
@@ -269,14 +310,21 @@ class SensorEnv(AbstractEnv):
 
     def _start(self, timestep: TimeStep, key: Key[Array, ""]) -> tuple[tuple[FaultState, ...], TimeStep]:
         batch, size = timestep.observation.shape
-        return self._read(timestep, tuple(fault.start(batch, size) for fault in self._faults), self._draw_faults(key, batch))
+        return self._read(
+            timestep, tuple(fault.start(batch, size) for fault in self._faults), self._draw_faults(key, batch)
+        )
 
     def _draw_faults(self, key: Key[Array, ""], batch: int) -> tuple[Drawn, ...]:
         # Number 0 gets the key itself, which is all there is for most.
         keys = (jax.random.fold_in(key, number) if number > 0 else key for number in self._numbers)
-        return tuple(fault.draw(own, batch, self._env.observation_size) for fault, own in zip(self._faults, keys, strict=True))
+        return tuple(
+            fault.draw(own, batch, self._env.observation_size)
+            for fault, own in zip(self._faults, keys, strict=True)
+        )
 
-    def _read(self, timestep: TimeStep, states: tuple[FaultState, ...], drawn: tuple[Drawn, ...]) -> tuple[tuple[FaultState, ...], TimeStep]:
+    def _read(
+        self, timestep: TimeStep, states: tuple[FaultState, ...], drawn: tuple[Drawn, ...]
+    ) -> tuple[tuple[FaultState, ...], TimeStep]:
         """What is read of a time step."""
         true = timestep.observation
         everything = jnp.ones(true.shape, bool)

@@ -118,7 +118,9 @@ class TaskRegistry(Registry[Task]):
         if name in self or not colon:
             return super().__getitem__(name)
         if prefix not in self.families:
-            raise ConfigError(f"Unknown family of tasks {prefix!r} in {name!r}. {nearest(prefix, tuple(self.families))}")
+            raise ConfigError(
+                f"Unknown family of tasks {prefix!r} in {name!r}. {nearest(prefix, tuple(self.families))}"
+            )
         if name not in self._made:
             self._made[name] = self.families[prefix].find(name, identifier)
         return self._made[name]
@@ -135,4 +137,13 @@ class Family(NamedTuple):
 
 TASKS = TaskRegistry()
 
-PAPER_TASKS = ("CartpoleSwingup", "BallInCup", "FingerTurnHard", "FishSwim", "WalkerStand", "WalkerWalk", "WalkerRun", "CheetahRun")
+PAPER_TASKS = (
+    "CartpoleSwingup",
+    "BallInCup",
+    "FingerTurnHard",
+    "FishSwim",
+    "WalkerStand",
+    "WalkerWalk",
+    "WalkerRun",
+    "CheetahRun",
+)

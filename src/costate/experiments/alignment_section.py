@@ -30,7 +30,11 @@ class Found(NamedTuple):
 def aligned(collection: Collection) -> list[Found]:
     """The runs that were compared, in the order of the report."""
     results = [(entry, read_alignment(entry.run.path)) for entry in collection.entries]
-    return [Found(entry.config.task, entry.variant, document, entry.run.path) for entry, document in results if document is not None]
+    return [
+        Found(entry.config.task, entry.variant, document, entry.run.path)
+        for entry, document in results
+        if document is not None
+    ]
 
 
 def measures_of(document: dict[str, Any]) -> dict[str, float]:
@@ -59,14 +63,29 @@ def alignment_figure(collection: Collection) -> Figure:
     tasks = [task for task in collection.tasks if any(each.task == task for each in found)]
     figure = Figure(figsize=(PANEL[0] * 3.2, (PANEL[1] + 0.9) * len(tasks)), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(len(tasks), 1)), tasks, strict=True):
-        variants = [variant for variant in collection.variants if any((each.task, each.variant) == (task, variant) for each in found)]
+        variants = [
+            variant
+            for variant in collection.variants
+            if any((each.task, each.variant) == (task, variant) for each in found)
+        ]
         for place, variant in enumerate(variants):
-            rows = [measures_of(each.document) for each in found if (each.task, each.variant) == (task, variant)]
+            rows = [
+                measures_of(each.document) for each in found if (each.task, each.variant) == (task, variant)
+            ]
             names = list(rows[0])
             at = np.arange(len(names)) + 0.8 * (place + 0.5) / len(variants) - 0.4
             values = np.clip([[row[name] for name in names] for row in rows], -0.5, 1.0)
-            axes.bar(at, values.mean(axis=0), 0.75 / len(variants), color=colour(collection, variant), alpha=0.6, label=variant)
-            axes.scatter(np.broadcast_to(at, values.shape), values, s=9, color=colour(collection, variant), zorder=3)
+            axes.bar(
+                at,
+                values.mean(axis=0),
+                0.75 / len(variants),
+                color=colour(collection, variant),
+                alpha=0.6,
+                label=variant,
+            )
+            axes.scatter(
+                np.broadcast_to(at, values.shape), values, s=9, color=colour(collection, variant), zorder=3
+            )
         axes.set_xticks(np.arange(len(names)), names, rotation=25, ha="right", fontsize=8)
         axes.set(title=task, ylim=(-0.52, 1.02))
         axes.axhline(0.0, color="#666666", linewidth=0.6)
@@ -84,7 +103,14 @@ def alignment_table(collection: Collection) -> str:
     for task, variant in kinds:
         members = [each for each in found if (each.task, each.variant) == (task, variant)]
         documents = [measures_of(each.document) for each in members]
-        rows.append([task, variant, str(len(members)), *(_spread([document.get(name, math.nan) for document in documents]) for name in columns)])
+        rows.append(
+            [
+                task,
+                variant,
+                str(len(members)),
+                *(_spread([document.get(name, math.nan) for document in documents]) for name in columns),
+            ]
+        )
         pictures += [_picture(members[0], name) for name in PICTURES]
     return table(["task", "variant", "runs", *columns], rows, left=2) + "".join(pictures)
 

@@ -72,7 +72,11 @@ class Entry:
     def curve(self, metric: str) -> Curve | None:
         """A metric over environment steps, without the iterations that have none; None if no iteration has it."""
         known = [(row["env_steps"], row[metric]) for row in self.rows if metric in row]
-        return Curve(np.array([s for s, _ in known], float), np.array([v for _, v in known], float)) if known else None
+        return (
+            Curve(np.array([s for s, _ in known], float), np.array([v for _, v in known], float))
+            if known
+            else None
+        )
 
     def evaluation(self, dropout: float) -> Evaluation | None:
         return next((evaluation for evaluation in self.evaluations if evaluation.dropout == dropout), None)
@@ -116,7 +120,11 @@ class Collection:
 
     def evaluated(self, task: str, variant: str) -> list[Entry]:
         """Those of them that have been evaluated at all of ``dropouts``."""
-        return [entry for entry in self.finished(task, variant) if entry.evaluations and not _lacking(entry, self.dropouts)]
+        return [
+            entry
+            for entry in self.finished(task, variant)
+            if entry.evaluations and not _lacking(entry, self.dropouts)
+        ]
 
     @functools.cached_property
     def dropouts(self) -> tuple[float, ...]:
@@ -130,9 +138,17 @@ def _usual_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
     cells: dict[tuple[str, str], list[set[float]]] = {}
     for entry in entries:
         if entry.finished and entry.evaluations:
-            cells.setdefault((entry.config.task, entry.variant), []).append({evaluation.dropout for evaluation in entry.evaluations})
+            cells.setdefault((entry.config.task, entry.variant), []).append(
+                {evaluation.dropout for evaluation in entry.evaluations}
+            )
     usual = [
-        {dropout for grid in grids for dropout in grid if 2 * sum(dropout in other for other in grids) >= len(grids)} for grids in cells.values()
+        {
+            dropout
+            for grid in grids
+            for dropout in grid
+            if 2 * sum(dropout in other for other in grids) >= len(grids)
+        }
+        for grids in cells.values()
     ]
     return tuple(sorted(set.intersection(*usual))) if usual else ()
 
@@ -150,7 +166,9 @@ def _seconds(row: dict[str, Any]) -> float:
 def read_collection(folder: pathlib.Path) -> Collection:
     """All runs below a folder; raises only if there is none that can be reported."""
     if not folder.is_dir():
-        raise RunDirectoryError(f"There is no folder {folder}. Give a folder of runs, for example one that `costate sweep` made.")
+        raise RunDirectoryError(
+            f"There is no folder {folder}. Give a folder of runs, for example one that `costate sweep` made."
+        )
     manifest = read_manifest(folder)
     entries: list[Entry] = []
     broken: list[tuple[str, str]] = []
@@ -164,44 +182,78 @@ def read_collection(folder: pathlib.Path) -> Collection:
         entry, problems = found
         twin = next((other for other in entries if other.config == entry.config), None)
         if twin is not None:
-            broken.append((name, f"the same config as {twin.run.path.relative_to(folder)}, and a run counts once"))
+            broken.append(
+                (name, f"the same config as {twin.run.path.relative_to(folder)}, and a run counts once")
+            )
             continue
         entries.append(entry)
         incomplete += [(name, problem) for problem in problems]
-    broken += _missing(folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken})
+    broken += _missing(
+        folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken}
+    )
     usual, explained = _usual_dropouts(entries), {name for name, _ in incomplete}
     for entry in entries:
-        lacking = _lacking(entry, usual) if entry.finished and str(entry.run.path.relative_to(folder)) not in explained else []
+        lacking = (
+            _lacking(entry, usual)
+            if entry.finished and str(entry.run.path.relative_to(folder)) not in explained
+            else []
+        )
         if lacking:
             which = ", ".join(f"{dropout:.4g}" for dropout in lacking)
-            incomplete.append((str(entry.run.path.relative_to(folder)), f"it has not been evaluated at {which} blackout, as the others have"))
+            incomplete.append(
+                (
+                    str(entry.run.path.relative_to(folder)),
+                    f"it has not been evaluated at {which} blackout, as the others have",
+                )
+            )
     if not entries:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in broken[:5])
-        raise RunDirectoryError(f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train some first.")
+        raise RunDirectoryError(
+            f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train some first."
+        )
     order = {record["folder"]: i for i, record in enumerate(manifest["runs"])}
-    entries.sort(key=lambda entry: (order.get(entry.run.path.name, len(order)), entry.config.task, entry.variant, entry.config.seed))
+    entries.sort(
+        key=lambda entry: (
+            order.get(entry.run.path.name, len(order)),
+            entry.config.task,
+            entry.variant,
+            entry.config.seed,
+        )
+    )
     name = manifest["name"] or folder.resolve().name
-    return Collection(name, manifest["description"], tuple(_told_apart(entries)), tuple(broken), tuple(incomplete))
+    return Collection(
+        name, manifest["description"], tuple(_told_apart(entries)), tuple(broken), tuple(incomplete)
+    )
 
 
 def _run_folders(folder: pathlib.Path) -> set[pathlib.Path]:
     """Folders of runs, and what looks like the remains of one."""
     marks = (CONFIG_FILE, "metrics.jsonl", "checkpoints")
     found = {path.parent for mark in marks for path in folder.glob(f"**/{mark}")}
-    return {path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)}
+    return {
+        path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    }
 
 
 def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
     """Entries whose variant names what they share: runs of one name that differ in more than their seed get their budget or hash into it."""
     cells: dict[tuple[str, str], set[RunConfig]] = {}
     for entry in entries:
-        cells.setdefault((entry.config.task, entry.variant), set()).add(dataclasses.replace(entry.config, seed=0))
+        cells.setdefault((entry.config.task, entry.variant), set()).add(
+            dataclasses.replace(entry.config, seed=0)
+        )
     result = []
     for entry in entries:
         kinds = cells[entry.config.task, entry.variant]
         only_budget = len({apart_from(config, "steps") for config in kinds}) == 1
-        mark = f"{entry.config.total_steps / 1e6:g} M steps" if only_budget else config_hash(dataclasses.replace(entry.config, seed=0))[:6]
-        result.append(dataclasses.replace(entry, variant=f"{entry.variant} ({mark})") if len(kinds) > 1 else entry)
+        mark = (
+            f"{entry.config.total_steps / 1e6:g} M steps"
+            if only_budget
+            else config_hash(dataclasses.replace(entry.config, seed=0))[:6]
+        )
+        result.append(
+            dataclasses.replace(entry, variant=f"{entry.variant} ({mark})") if len(kinds) > 1 else entry
+        )
     return result
 
 
@@ -223,7 +275,9 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
         if not rows and failure is None:
             return "it has no metrics: training had not finished an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
-        variant = next((record["variant"] for record in manifest["runs"] if record["folder"] == path.name), run.variant)
+        variant = next(
+            (record["variant"] for record in manifest["runs"] if record["folder"] == path.name), run.variant
+        )
         problems += [*filter(None, [log.complaint]), *_gaps(rows)]
         return Entry(run, variant, rows, evaluations, newest == config.final_steps, failure), problems
     except (CostateError, OSError, ValueError, TypeError, KeyError) as error:
@@ -240,7 +294,9 @@ def _gaps(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"its log has gaps: metrics.jsonl lacks iteration{'' if one else 's'} {which}{' and others' if len(lost) > 5 else ''}"
 
 
-def _read_evaluations(run: Run, newest: int, planned_episodes: int | None) -> tuple[tuple[Evaluation, ...], list[str]]:
+def _read_evaluations(
+    run: Run, newest: int, planned_episodes: int | None
+) -> tuple[tuple[Evaluation, ...], list[str]]:
     """The evaluation of the newest checkpoint for every blackout probability: the planned one, else the one with most episodes.
 
     Those under other faults than in training are not comparable with them and are left out.
@@ -276,7 +332,9 @@ def _missing(folder: pathlib.Path, manifest: dict[str, Any], seen: set[str]) -> 
         if record["folder"] not in seen:
             error = read_failure(folder, record["folder"])
             what = f"{record['task']} {record['variant']} seed {record['seed']}"
-            found.append((record["folder"], f"not begun: {what}" if error is None else f"failed: {what}: {error}"))
+            found.append(
+                (record["folder"], f"not begun: {what}" if error is None else f"failed: {what}: {error}")
+            )
     return found
 
 
@@ -287,7 +345,13 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_text())
         # Names are printed, and anybody may have written this file.
         records = [
-            {"folder": str(r["folder"]), "variant": printable(str(r["variant"])), "task": r["task"], "seed": r["seed"]} for r in manifest["runs"]
+            {
+                "folder": str(r["folder"]),
+                "variant": printable(str(r["variant"])),
+                "task": r["task"],
+                "seed": r["seed"],
+            }
+            for r in manifest["runs"]
         ]
         episodes = manifest.get("evaluation", {}).get("episodes")
         name, description = (printable(str(manifest[key])) for key in ("name", "description"))

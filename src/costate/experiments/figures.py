@@ -11,7 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, window_of
-from costate.experiments.statistics import FEWEST, Band, Curve, interquartile_band, mean_band, performance_profile, profile_band, range_band
+from costate.experiments.statistics import (
+    FEWEST,
+    Band,
+    Curve,
+    interquartile_band,
+    mean_band,
+    performance_profile,
+    profile_band,
+    range_band,
+)
 from costate.experiments.tables import means_at
 from costate.runs.pictures import from_zero, plain
 
@@ -29,26 +38,39 @@ def colour(collection: Collection, variant: str) -> str:
 
 def learning_curves(collection: Collection) -> Figure:
     """The paper's Figure 2: mean ± one standard deviation over seeds, each smoothed over 30 points."""
-    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, RETURN, _paper_band), "episode return")
+    return _by_task(
+        collection, lambda axes, task: _curves(axes, collection, task, RETURN, _paper_band), "episode return"
+    )
 
 
 def interquartile_curves(collection: Collection) -> Figure:
     """The same runs as interquartile means with bootstrap intervals, which a single lucky or failed seed does not move; with the range of the runs
     where they are too few for intervals.
     """
-    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, RETURN, _robust_band), "episode return")
+    return _by_task(
+        collection, lambda axes, task: _curves(axes, collection, task, RETURN, _robust_band), "episode return"
+    )
 
 
 def costate_curves(collection: Collection) -> Figure:
     """How far hidden states are from the co-state target while learning."""
-    return _by_task(collection, lambda axes, task: _curves(axes, collection, task, COSTATE, _paper_band), "1 − cos(h, λ̂)")
+    return _by_task(
+        collection, lambda axes, task: _curves(axes, collection, task, COSTATE, _paper_band), "1 − cos(h, λ̂)"
+    )
 
 
 def spread_curves(collection: Collection) -> Figure:
     """How far the hypotheses of ensembles lie apart while learning."""
-    measured = dataclasses.replace(collection, entries=tuple(entry for entry in collection.entries if entry.curve(SPREAD) is not None))
+    measured = dataclasses.replace(
+        collection, entries=tuple(entry for entry in collection.entries if entry.curve(SPREAD) is not None)
+    )
     # Of them alone, in the colours that they have everywhere.
-    return _by_task(measured, lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band), "spread of λ̂ over hypotheses", collection)
+    return _by_task(
+        measured,
+        lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band),
+        "spread of λ̂ over hypotheses",
+        collection,
+    )
 
 
 def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:
@@ -59,7 +81,10 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
     panels[0].set(title="return in training", ylabel="episode return")
     _curves(panels[1], collection, task, COSTATE, _paper_band)
     panels[1].set(title="co-state loss", ylabel="1 − cos(h, λ̂)")
-    for axes, dropout, title in ((panels[2], in_distribution, "in distribution"), (panels[3], beyond, "out of distribution")):
+    for axes, dropout, title in (
+        (panels[2], in_distribution, "in distribution"),
+        (panels[3], beyond, "out of distribution"),
+    ):
         boxes(axes, collection, task, dropout)
         axes.set(title=f"{title}: {dropout:.0%} blackout", ylabel="episode return")
     lows, tops = zip(*(axes.get_ylim() for axes in panels[2:]), strict=True)
@@ -81,7 +106,10 @@ def robustness_curves(collection: Collection) -> Figure:
     def draw(axes: Any, task: str) -> None:
         for variant in collection.variants:
             grid = np.array(collection.dropouts)
-            curves = [Curve(grid, means_at(entry, collection.dropouts)) for entry in collection.evaluated(task, variant)]
+            curves = [
+                Curve(grid, means_at(entry, collection.dropouts))
+                for entry in collection.evaluated(task, variant)
+            ]
             if curves:
                 _draw_band(axes, mean_band(curves), colour(collection, variant), marker="o")
         axes.set_xlabel("blackout probability")
@@ -100,7 +128,12 @@ def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Fig
     thresholds = np.linspace(lowest - margin if lowest < 0.0 else 0.0, highest + margin, 201)
     for variant, tasks in scores.items():
         low, high = profile_band(tasks, thresholds)
-        axes.plot(thresholds, performance_profile(tasks, thresholds), color=colour(collection, variant), label=variant)
+        axes.plot(
+            thresholds,
+            performance_profile(tasks, thresholds),
+            color=colour(collection, variant),
+            label=variant,
+        )
         axes.fill_between(thresholds, low, high, color=colour(collection, variant), alpha=0.15, linewidth=0.0)
     axes.set(xlabel="return τ", ylabel="share of runs above τ", ylim=(0.0, 1.02))
     _tidy(axes)
@@ -112,11 +145,17 @@ def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
     """One box for each variant: quartiles, median in white, whiskers of 1.5 interquartile ranges."""
     shown = []
     for variant in collection.variants:
-        found = [evaluation for entry in collection.finished(task, variant) if (evaluation := entry.evaluation(dropout)) is not None]
+        found = [
+            evaluation
+            for entry in collection.finished(task, variant)
+            if (evaluation := entry.evaluation(dropout)) is not None
+        ]
         if found:
             shown.append((variant, np.concatenate([evaluation.returns for evaluation in found])))
     if not shown:
-        axes.text(0.5, 0.5, "not evaluated", ha="center", va="center", transform=axes.transAxes, color="#888888")
+        axes.text(
+            0.5, 0.5, "not evaluated", ha="center", va="center", transform=axes.transAxes, color="#888888"
+        )
         axes.set(xticks=[], yticks=[])
         return
     drawn = axes.boxplot(
@@ -140,7 +179,9 @@ def to_svg(figure: Figure) -> str:
     return file.getvalue()
 
 
-def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: str, whole: Collection | None = None) -> Figure:
+def _by_task(
+    collection: Collection, draw: Callable[[Any, str], None], label: str, whole: Collection | None = None
+) -> Figure:
     """A grid with one panel for each task and one legend for all; with the colours of the whole, where these are only some of its runs."""
     count = len(collection.tasks)
     columns = min(COLUMNS, count)
@@ -162,18 +203,35 @@ def _by_task(collection: Collection, draw: Callable[[Any, str], None], label: st
 def _legend(figure: Figure, collection: Collection, tasks: Sequence[str], whole: Collection) -> None:
     from matplotlib.lines import Line2D
 
-    shown = [variant for variant in collection.variants if any(collection.cell(task, variant) for task in tasks)]
+    shown = [
+        variant for variant in collection.variants if any(collection.cell(task, variant) for task in tasks)
+    ]
     seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
     lines = [Line2D([], [], color=colour(whole, variant), linewidth=3) for variant in shown]
     labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]
     # As many side by side as fit into the width of the figure.
-    fitting = int(figure.get_figwidth() * LETTERS_PER_INCH // (max(map(len, labels)) + LETTERS_PER_LINE)) if labels else 1
-    figure.legend(lines, labels, loc="outside lower center", ncols=max(1, min(4, len(shown), fitting)), frameon=False, fontsize=9)
+    fitting = (
+        int(figure.get_figwidth() * LETTERS_PER_INCH // (max(map(len, labels)) + LETTERS_PER_LINE))
+        if labels
+        else 1
+    )
+    figure.legend(
+        lines,
+        labels,
+        loc="outside lower center",
+        ncols=max(1, min(4, len(shown), fitting)),
+        frameon=False,
+        fontsize=9,
+    )
 
 
-def _curves(axes: Any, collection: Collection, task: str, metric: str, band: Callable[[Sequence[Curve]], Band]) -> None:
+def _curves(
+    axes: Any, collection: Collection, task: str, metric: str, band: Callable[[Sequence[Curve]], Band]
+) -> None:
     for variant in collection.variants:
-        curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
+        curves = [
+            curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None
+        ]
         if curves:
             _draw_band(axes, band(curves), colour(collection, variant), scale=1e6)
     axes.set_xlabel("environment steps (millions)")
@@ -187,7 +245,11 @@ def _paper_band(curves: Sequence[Curve]) -> Band:
 
 def _robust_band(curves: Sequence[Curve]) -> Band:
     window = window_of(curves)
-    return interquartile_band(curves, window, resamples=500) if len(curves) >= FEWEST else range_band(curves, window)
+    return (
+        interquartile_band(curves, window, resamples=500)
+        if len(curves) >= FEWEST
+        else range_band(curves, window)
+    )
 
 
 def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:

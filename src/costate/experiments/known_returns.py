@@ -44,7 +44,9 @@ class KnownReturns:
 
     def best_sighted_by(self, method: str) -> Sighted | None:
         """The highest of those by a method, whatever its settings."""
-        return KnownReturns(sighted=tuple(each for each in self.sighted if each.method.startswith(method))).best_sighted
+        return KnownReturns(
+            sighted=tuple(each for each in self.sighted if each.method.startswith(method))
+        ).best_sighted
 
 
 def known_returns(task: str) -> KnownReturns:
@@ -52,11 +54,20 @@ def known_returns(task: str) -> KnownReturns:
     record = _table().get(task, {})
     half_blind = record.get("half_blind")
     return KnownReturns(
-        None if half_blind is None else HalfBlind(float(half_blind["return"]), half_blind["command"], half_blind.get("steps"), half_blind["source"]),
-        tuple(Sighted(float(each["return"]), each["method"], each.get("steps"), each["source"]) for each in record.get("sighted", ())),
+        None
+        if half_blind is None
+        else HalfBlind(
+            float(half_blind["return"]), half_blind["command"], half_blind.get("steps"), half_blind["source"]
+        ),
+        tuple(
+            Sighted(float(each["return"]), each["method"], each.get("steps"), each["source"])
+            for each in record.get("sighted", ())
+        ),
     )
 
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((importlib.resources.files("costate.experiments") / "known_returns.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        (importlib.resources.files("costate.experiments") / "known_returns.toml").read_text(encoding="utf-8")
+    )

@@ -48,7 +48,9 @@ class LocalBackend(AbstractBackend):
     def start(self, job: Job) -> None:
         log = open_log(job)
         # A session of its own: Ctrl-C in the terminal reaches only us, and we tell the workers.
-        process = subprocess.Popen(worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
         self._processes[job] = process, log
 
     def ended(self) -> list[tuple[Job, int | None]]:

@@ -37,13 +37,21 @@ class Worth:
 
 
 def memory_spec(
-    tasks: Sequence[str], algorithm: AlgorithmName, seeds: int, steps: int | None, sensors: dict[str, Any], frames: int, episodes: int
+    tasks: Sequence[str],
+    algorithm: AlgorithmName,
+    seeds: int,
+    steps: int | None,
+    sensors: dict[str, Any],
+    frames: int,
+    episodes: int,
 ) -> SweepSpec:
     """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything."""
     for task in tasks:
         _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
     plain, aligned = ("gru", "nc-gru") if algorithm == "ppo" else ("sac-gru", "nc-sac-gru")
-    given = {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
+    given = (
+        {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
+    )
     blind = {"preset": plain, "policy": {"core": {"name": "memoryless"}}}
     stacked = {"preset": plain, "policy": {"core": {"name": "frame-stack", "frames": frames}}}
     table = {
@@ -80,7 +88,9 @@ def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:
         if TASKS[task].observes_state
         else "so that the oracle would see no more than all others on"
     )
-    raise ConfigError(f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5.")
+    raise ConfigError(
+        f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5."
+    )
 
 
 def worth_of(collection: Collection) -> list[Worth]:
@@ -89,7 +99,10 @@ def worth_of(collection: Collection) -> list[Worth]:
     by_name = {(cell.task, cell.variant): cell for cell in found}
     worths = []
     for cell in found:
-        groups = [cell.scores, *(end.scores for name in (BLIND, SIGHTED) if (end := by_name.get((cell.task, name))) is not None)]
+        groups = [
+            cell.scores,
+            *(end.scores for name in (BLIND, SIGHTED) if (end := by_name.get((cell.task, name))) is not None),
+        ]
         between = cell.variant not in (BLIND, SIGHTED) and len(groups) == 3 and all(map(len, groups))
         worths.append(Worth(cell, share_of_distance(*groups) if between else None))
     return worths
@@ -105,7 +118,9 @@ def table(worths: Sequence[Worth]) -> str:
             continue
         share = "" if worth.share is None else _percent(worth.share)
         spread = f"{cell.deviation:9.1f}" if len(cell.scores) > 1 else f"{'':9}"
-        lines.append(f"{cell.task:18} {cell.variant:22} {len(cell.scores):>5} {cell.mean:8.1f} {spread}  {share}".rstrip())
+        lines.append(
+            f"{cell.task:18} {cell.variant:22} {len(cell.scores):>5} {cell.mean:8.1f} {spread}  {share}".rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -139,7 +154,9 @@ def to_json(worths: Sequence[Worth]) -> list[dict[str, Any]]:
             "scores": worth.cell.scores.tolist(),
             "mean": worth.cell.mean if len(worth.cell.scores) else None,
             "share": None if worth.share is None else _known(worth.share.estimate),
-            "share_interval": None if worth.share is None else [_known(worth.share.low), _known(worth.share.high)],
+            "share_interval": None
+            if worth.share is None
+            else [_known(worth.share.low), _known(worth.share.high)],
         }
         for worth in worths
     ]

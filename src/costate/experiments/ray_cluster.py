@@ -20,7 +20,9 @@ try:
     import ray
     import ray.exceptions
 except ImportError as error:  # pragma: no cover
-    raise ConfigError("The Ray backend needs Ray, which is not installed. Install it with: pip install 'costate[ray]'.") from error
+    raise ConfigError(
+        "The Ray backend needs Ray, which is not installed. Install it with: pip install 'costate[ray]'."
+    ) from error
 
 STOP = "stop"
 """A file in the folder of the sweep that asks all workers, on whatever node, to save and stop."""
@@ -39,9 +41,13 @@ class RayBackend(AbstractBackend):
         # Retried by the schedule, which counts deaths, and not by Ray as well.
         self._perform = ray.remote(num_cpus=resources.cores, num_gpus=resources.gpus, max_retries=0)(_perform)
         for name, kind, wanted in (("cores", "CPU", resources.cores), ("gpus", "GPU", resources.gpus)):
-            largest = max((node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+            largest = max(
+                (node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0
+            )
             if wanted > largest:
-                raise ConfigError(f"resources.{name} is {wanted:g}, but no node of the cluster has more than {largest:g}. Lower it.")
+                raise ConfigError(
+                    f"resources.{name} is {wanted:g}, but no node of the cluster has more than {largest:g}. Lower it."
+                )
 
     def places(self) -> int:
         """As many jobs as the living nodes have resources for; more would only wait inside Ray."""
@@ -86,7 +92,9 @@ def connect(address: str | None) -> bool:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ConfigError(f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray status`.") from error
+        raise ConfigError(
+            f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray status`."
+        ) from error
     return True
 
 

@@ -24,7 +24,16 @@ from costate.experiments.collection import COSTATE, RETURN, SPREAD, Collection, 
 from costate.experiments.markup import table, text
 from costate.experiments.statistics import ENOUGH, FEWEST, standard_deviation
 from costate.experiments.summary import summarise
-from costate.experiments.tables import Cell, Measure, cells, choose_measure, complete_scores, degraded, improvements, over_tasks
+from costate.experiments.tables import (
+    Cell,
+    Measure,
+    cells,
+    choose_measure,
+    complete_scores,
+    degraded,
+    improvements,
+    over_tasks,
+)
 from costate.runs.pictures import as_png
 from costate.trained.random_controls import EPISODES, RandomReturn, random_return
 
@@ -100,9 +109,17 @@ def returns_by_chance(tasks: Sequence[str]) -> dict[str, RandomReturn]:
     return found
 
 
-def make_sections(collection: Collection, measure: Measure, by_chance: Mapping[str, RandomReturn]) -> list[Section]:
+def make_sections(
+    collection: Collection, measure: Measure, by_chance: Mapping[str, RandomReturn]
+) -> list[Section]:
     """What there is to show, in reading order. A figure without data is left out."""
-    sections = [Section("Results by task", f"Final score: {measure.words}.", body=_task_tables(cells(collection, measure), by_chance))]
+    sections = [
+        Section(
+            "Results by task",
+            f"Final score: {measure.words}.",
+            body=_task_tables(cells(collection, measure), by_chance),
+        )
+    ]
     scores = complete_scores(collection, measure)
     if len(scores) > 1:
         title = "Over all tasks" if len(next(iter(scores.values()))) > 1 else "Against each other"
@@ -117,17 +134,33 @@ def make_sections(collection: Collection, measure: Measure, by_chance: Mapping[s
     )  # fmt: skip
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
         note = "1 − cos(h, λ̂) in training. Baselines do not train with this loss but measure it."
-        sections.append(Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss"))
+        sections.append(
+            Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss")
+        )
     if any(entry.curve(SPREAD) is not None for entry in collection.entries):
         note = "√((1/m) Σ |λ̂_i − λ̄|²) over the m hypotheses of an ensemble, in training: what is not known about the co-state."
-        sections.append(Section("Disagreement about the co-state", note, figures.spread_curves(collection), "costate_spread"))
+        sections.append(
+            Section(
+                "Disagreement about the co-state", note, figures.spread_curves(collection), "costate_spread"
+            )
+        )
     if aligned(collection):
         note = "What `costate align` found: points are runs, bars their means. A probe is judged on episodes that it was not fitted to."
-        sections.append(Section("Memory against true co-states", note, alignment_figure(collection), "alignment", alignment_table(collection)))
+        sections.append(
+            Section(
+                "Memory against true co-states",
+                note,
+                alignment_figure(collection),
+                "alignment",
+                alignment_table(collection),
+            )
+        )
     sections += _evaluation_sections(collection, measure)
     if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
         note = f"Share of runs whose final score is above τ, averaged over tasks; {_which_intervals(scores, 'pointwise 95 % bootstrap bands')}."
-        sections.append(Section("Performance profile", note, figures.profiles(collection, scores), "profiles"))
+        sections.append(
+            Section("Performance profile", note, figures.profiles(collection, scores), "profiles")
+        )
     return sections
 
 
@@ -156,7 +189,11 @@ def _bounds_of_curves(collection: Collection) -> str:
 def _evaluation_sections(collection: Collection, measure: Measure) -> list[Section]:
     sections = []
     trained_at = measure.dropout
-    if trained_at in collection.dropouts and BEYOND in collection.dropouts and trained_at not in (None, BEYOND):
+    if (
+        trained_at in collection.dropouts
+        and BEYOND in collection.dropouts
+        and trained_at not in (None, BEYOND)
+    ):
         for task in collection.tasks:
             note = "Return and co-state loss while learning; evaluation episodes at the training blackout and beyond it, without retraining."
             figure = figures.ablation(collection, task, trained_at, BEYOND)
@@ -171,17 +208,30 @@ def _evaluation_sections(collection: Collection, measure: Measure) -> list[Secti
             "The same checkpoints under other blackout probabilities, never retrained. Mean over seeds; bands in the figure and ± of the area are "
             "one standard deviation. The area is given as a mean height."
         )
-        sections.append(Section("Robustness", note, figures.robustness_curves(collection), "robustness", _area_table(collection)))
+        sections.append(
+            Section(
+                "Robustness",
+                note,
+                figures.robustness_curves(collection),
+                "robustness",
+                _area_table(collection),
+            )
+        )
     return sections
 
 
 def page(collection: Collection, measure: Measure, sections: Sequence[Section]) -> str:
     """One HTML file without scripts and without anything to load."""
     finished = sum(entry.finished for entry in collection.entries)
-    steps, hours = sum(entry.env_steps for entry in collection.entries), sum(entry.hours for entry in collection.entries)
+    steps, hours = (
+        sum(entry.env_steps for entry in collection.entries),
+        sum(entry.hours for entry in collection.entries),
+    )
     spent = f"{hours:,.1f} hours" if hours >= 1.0 else f"{60.0 * hours:.1f} minutes"
     facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {spent} of training"
-    contents = "".join(f'<li><a href="#s{i}">{text(section.title)}</a></li>' for i, section in enumerate(sections))
+    contents = "".join(
+        f'<li><a href="#s{i}">{text(section.title)}</a></li>' for i, section in enumerate(sections)
+    )
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -237,8 +287,20 @@ def _task_tables(found: Sequence[Cell], by_chance: Mapping[str, RandomReturn]) -
         rows.append([*head, *numbers, seeds, str(cell.failed), alignment])
         last_of_task = number + 1 == len(found) or found[number + 1].task != cell.task
         if last_of_task and cell.task in by_chance:
-            rows.append([cell.task, "random controls", *rounded(by_chance[cell.task].mean, least=1), *["–"] * 6])
-    columns = ["task", "variant", "mean ± sd", "median", "interquartile mean [95 %]", "range", "seeds", "failed seeds", "co-state loss"]
+            rows.append(
+                [cell.task, "random controls", *rounded(by_chance[cell.task].mean, least=1), *["–"] * 6]
+            )
+    columns = [
+        "task",
+        "variant",
+        "mean ± sd",
+        "median",
+        "interquartile mean [95 %]",
+        "range",
+        "seeds",
+        "failed seeds",
+        "co-state loss",
+    ]
     note = (
         "A failed seed ended with an error, or below a tenth of the best run on its task; where returns are negative, below ten times that. With "
         "fewer than four seeds the interquartile mean is the mean, and no interval is given: too few runs to say how others would do."
@@ -256,7 +318,10 @@ def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
 
 
 def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
-    rows = [[variant, str(over_tasks(tasks) or "–"), ", ".join(str(len(task)) for task in tasks)] for variant, tasks in scores.items()]
+    rows = [
+        [variant, str(over_tasks(tasks) or "–"), ", ".join(str(len(task)) for task in tasks)]
+        for variant, tasks in scores.items()
+    ]
     pairs = []
     for better, worse, interval in improvements(scores):
         bounds = f" [{interval.low:.2f}, {interval.high:.2f}]" if np.isfinite(interval.low) else " (open)"
@@ -267,7 +332,9 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
         "contains a half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the "
         "estimate.</p>"
     )
-    return f"{aggregate}<h3>Probability of improvement</h3>{table(['comparison', 'probability'], pairs)}{note}"
+    return (
+        f"{aggregate}<h3>Probability of improvement</h3>{table(['comparison', 'probability'], pairs)}{note}"
+    )
 
 
 def _area_table(collection: Collection) -> str:
@@ -285,10 +352,18 @@ def _runs(collection: Collection, measure: Measure) -> str:
     for entry in collection.entries:
         score = measure.score(entry) if entry.finished else float("nan")
         machine = entry.run.read_machine()
-        document = {"config": to_json(entry.config), "machine": {name: value for name, value in machine.items() if name != "cpu_features"}}
+        document = {
+            "config": to_json(entry.config),
+            "machine": {name: value for name, value in machine.items() if name != "cpu_features"},
+        }
         detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{text(json.dumps(document, indent=1))}</pre></details>"
         share = entry.env_steps / entry.config.final_steps
-        numbers = [f"{entry.env_steps:,}", f"{share:.0%}", rounded(score, least=1)[0] if np.isfinite(score) else "–", f"{entry.hours:.2f}"]
+        numbers = [
+            f"{entry.env_steps:,}",
+            f"{share:.0%}",
+            rounded(score, least=1)[0] if np.isfinite(score) else "–",
+            f"{entry.hours:.2f}",
+        ]
         rows.append([detail, text(entry.config.task), text(entry.variant), str(entry.config.seed), *numbers])
     columns = ["config and versions", "task", "variant", "seed", "steps", "of budget", "final score", "hours"]
     return table(columns, rows, left=3, escaped=True)

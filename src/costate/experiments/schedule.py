@@ -40,7 +40,12 @@ class AbstractBackend(abc.ABC):
 
 
 def run_jobs(
-    backend: AbstractBackend, jobs: Sequence[Job], retries: int, stop: StopRequest, watch: Callable[[Sequence[Job]], None], poll: float = POLL
+    backend: AbstractBackend,
+    jobs: Sequence[Job],
+    retries: int,
+    stop: StopRequest,
+    watch: Callable[[Sequence[Job]], None],
+    poll: float = POLL,
 ) -> bool:
     """Run all jobs; true unless it was asked to stop. ``watch`` is told at every look which ones are running."""
     waiting, running = collections.deque(jobs), list[Job]()
@@ -65,7 +70,12 @@ def run_jobs(
             else:
                 what = "was stopped from outside" if code == STOPPED else "was killed, or its node went away"
                 for run in job.runs:
-                    record_failure(job.folder, run, f"The worker {what} {deaths[job]} times. Out of memory is a common reason.", "")
+                    record_failure(
+                        job.folder,
+                        run,
+                        f"The worker {what} {deaths[job]} times. Out of memory is a common reason.",
+                        "",
+                    )
         try:
             watch(tuple(running))
         except OSError:

@@ -9,7 +9,14 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from costate._base.checks import LARGEST_COUNT, MOST_EPISODES, MOST_SEEDS, printable, whole, why_no_folder_name
+from costate._base.checks import (
+    LARGEST_COUNT,
+    MOST_EPISODES,
+    MOST_SEEDS,
+    printable,
+    whole,
+    why_no_folder_name,
+)
 from costate._base.errors import ConfigError
 from costate._base.other_names import instead_of
 from costate._base.registry import nearest
@@ -20,7 +27,19 @@ from costate.trained.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
 """Stands for the paper's eight tasks."""
-KEYS = ("name", "description", "tasks", "variants", "seeds", "steps", "overrides", "grid", "resources", "evaluation", "budgets")
+KEYS = (
+    "name",
+    "description",
+    "tasks",
+    "variants",
+    "seeds",
+    "steps",
+    "overrides",
+    "grid",
+    "resources",
+    "evaluation",
+    "budgets",
+)
 IN_A_BUDGET = ("description", "tasks", "variants", "seeds", "steps", "resources", "evaluation")
 """What a budget may say differently from the rest of its spec: how much is run, not what a run computes."""
 
@@ -42,7 +61,9 @@ class Resources:
     def __post_init__(self) -> None:
         for name, lowest in (("cores", 1), ("together", 0), ("gpus", 0), ("retries", 0)):
             if not lowest <= getattr(self, name) <= LARGEST_COUNT:
-                raise ConfigError(f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}, and no more than {LARGEST_COUNT:,}.")
+                raise ConfigError(
+                    f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}, and no more than {LARGEST_COUNT:,}."
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +76,15 @@ class EvaluationPlan:
     """Episodes at each of them, over varying initial conditions."""
 
     def __post_init__(self) -> None:
-        wrong = [f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100."] if self.episodes < 1 else []
+        wrong = (
+            [f"evaluation.episodes is {self.episodes}, but at least 1 is needed. The paper uses 100."]
+            if self.episodes < 1
+            else []
+        )
         if self.episodes > MOST_EPISODES:
-            wrong.append(f"evaluation.episodes is {self.episodes}, but at most {MOST_EPISODES:,} are possible. The paper uses 100.")
+            wrong.append(
+                f"evaluation.episodes is {self.episodes}, but at most {MOST_EPISODES:,} are possible. The paper uses 100."
+            )
         try:
             if self.dropouts:
                 check_grid(self.dropouts)
@@ -106,7 +133,13 @@ class SweepSpec:
 
 
 def preset_names() -> tuple[str, ...]:
-    return tuple(sorted(file.name.removesuffix(".toml") for file in _preset_folder().iterdir() if file.name.endswith(".toml")))
+    return tuple(
+        sorted(
+            file.name.removesuffix(".toml")
+            for file in _preset_folder().iterdir()
+            if file.name.endswith(".toml")
+        )
+    )
 
 
 def load_spec(name: str, budget: str | None = None) -> SweepSpec:
@@ -115,13 +148,19 @@ def load_spec(name: str, budget: str | None = None) -> SweepSpec:
     if name in preset_names():
         return parse_spec((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"), name, budget)
     if not path.is_file():
-        raise ConfigError(f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}")
+        raise ConfigError(
+            f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}"
+        )
     try:
         source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
+        raise ConfigError(
+            f"{name} is not valid TOML: byte {error.start} is not UTF-8. Save the file as UTF-8."
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error.strerror}. Check the path and its permissions.") from error
+        raise ConfigError(
+            f"{name} cannot be read: {error.strerror}. Check the path and its permissions."
+        ) from error
     return parse_spec(source, path.stem, budget)
 
 
@@ -146,7 +185,11 @@ def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str |
     name = _text(table, "name", default_name, problems) + suffix
     unsuitable = why_no_folder_name(name)
     if unsuitable is not None:
-        given = "name" if "name" in table else "the name of the file, which is that of the sweep unless `name` is given,"
+        given = (
+            "name"
+            if "name" in table
+            else "the name of the file, which is that of the sweep unless `name` is given,"
+        )
         problems.add(
             f"{given} is {name!r}, but {unsuitable}. It is also the name of the folder in sweeps/: use letters, digits, spaces, - and _; "
             "another place is given with --out."
@@ -155,7 +198,9 @@ def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str |
     tasks, seeds = _tasks(table, problems), _seeds(table, problems)
     variants = _variants(table, problems)
     resources = problems.guard(lambda: _part(Resources, table, "resources", problems), Resources())
-    evaluation = problems.guard(lambda: _part(EvaluationPlan, table, "evaluation", problems), EvaluationPlan())
+    evaluation = problems.guard(
+        lambda: _part(EvaluationPlan, table, "evaluation", problems), EvaluationPlan()
+    )
     runs = _plan(table, tasks, seeds, variants, problems)
     if not problems and not runs:
         problems.add("the grid is empty: there is nothing to run. Give at least one task, variant and seed.")
@@ -209,7 +254,9 @@ def _at_budget(table: dict[str, Any], budget: str | None, problems: _Problems) -
     """Return the spec with what one of its budgets says, and what that adds to the sweep's name."""
     budgets = table.get("budgets", {})
     if not isinstance(budgets, dict) or not all(isinstance(changes, dict) for changes in budgets.values()):
-        problems.add(f"budgets is {budgets!r}, but it should be a table of budgets, each a table: [budgets.short], then steps = 3_000_000.")
+        problems.add(
+            f"budgets is {budgets!r}, but it should be a table of budgets, each a table: [budgets.short], then steps = 3_000_000."
+        )
         return table, ""
     if budget is not None and budget not in budgets:
         known = nearest(budget, tuple(budgets)) if budgets else "This sweep has only one: leave --budget out."
@@ -227,7 +274,9 @@ def _tasks(table: dict[str, Any], problems: _Problems) -> tuple[str, ...]:
     if value == ALL_PAPER_TASKS:
         return PAPER_TASKS
     if not isinstance(value, list) or not value:
-        problems.add(f"tasks is {value!r}, but it should be a list of at least one task, or {ALL_PAPER_TASKS!r} for the paper's eight.")
+        problems.add(
+            f"tasks is {value!r}, but it should be a list of at least one task, or {ALL_PAPER_TASKS!r} for the paper's eight."
+        )
         return ()
     known = [problems.guard(functools.partial(_task_name, str(task)), None) for task in value]
     return tuple(task for task in known if task is not None)
@@ -242,12 +291,20 @@ def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     value = [whole(each) for each in value] if isinstance(value, list) else whole(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         if value > MOST_SEEDS:
-            problems.add(f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds.")
+            problems.add(
+                f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds."
+            )
             return ()
         return tuple(range(value))
-    listed = isinstance(value, list) and value and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
+    listed = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
+    )
     if not listed:
-        problems.add(f"seeds is {value!r}, but it should be how many (10 for the seeds 0 to 9), or a list of at least one seed.")
+        problems.add(
+            f"seeds is {value!r}, but it should be how many (10 for the seeds 0 to 9), or a list of at least one seed."
+        )
         return ()
     if len(set(value)) < len(value):
         problems.add(f"seeds is {value!r}, which names some seed twice.")
@@ -260,16 +317,24 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
     if isinstance(value, list) and value:
         value = {str(name): {"preset": name} for name in value}
     if not isinstance(value, dict) or not value:
-        problems.add(f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a table of named variants.")
+        problems.add(
+            f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a table of named variants."
+        )
         return {}
     variants = {}
     for name, settings in value.items():
         if not name.strip() or not name.isprintable():
-            problems.add(f"variants has the name {name!r}, but a name is printed in tables and figures: use letters, digits, spaces and signs.")
+            problems.add(
+                f"variants has the name {name!r}, but a name is printed in tables and figures: use letters, digits, spaces and signs."
+            )
         elif not isinstance(settings, dict):
-            problems.add(f"variants.{name} is {settings!r}, but it should be a table with a preset and what differs from it.")
+            problems.add(
+                f"variants.{name} is {settings!r}, but it should be a table with a preset and what differs from it."
+            )
         elif settings.get("preset", "nc-gru") not in PRESETS:
-            problems.add(f"variants.{name} has the unknown preset {settings['preset']!r}. {nearest(str(settings['preset']), PRESETS)}")
+            problems.add(
+                f"variants.{name} has the unknown preset {settings['preset']!r}. {nearest(str(settings['preset']), PRESETS)}"
+            )
         else:
             variants[name] = settings
     return variants
@@ -283,12 +348,18 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
         raise ConfigError(f"{key} is {data!r}, but it should be a table with {', '.join(fields)}.")
     for name in data.keys() - fields.keys():
         problems.add(f"{key} has the unknown key {name!r}. {nearest(name, tuple(fields))}")
-    known = {name: _whole_where_it_must_be(value, fields[name].default) for name, value in data.items() if name in fields}
+    known = {
+        name: _whole_where_it_must_be(value, fields[name].default)
+        for name, value in data.items()
+        if name in fields
+    }
     for name, value in known.items():
         expected = type(fields[name].default)
         numbers = value if isinstance(value, list) else [value]
         fits = isinstance(value, list) == (expected is tuple) and all(
-            isinstance(number, int | float) and not isinstance(number, bool) and (expected is not int or isinstance(number, int))
+            isinstance(number, int | float)
+            and not isinstance(number, bool)
+            and (expected is not int or isinstance(number, int))
             for number in numbers
         )
         if not fits:
@@ -308,7 +379,11 @@ def _as_field(value: Any, default: Any) -> Any:
 
 
 def _plan(
-    table: dict[str, Any], tasks: tuple[str, ...], seeds: tuple[int, ...], variants: dict[str, dict[str, Any]], problems: _Problems
+    table: dict[str, Any],
+    tasks: tuple[str, ...],
+    seeds: tuple[int, ...],
+    variants: dict[str, dict[str, Any]],
+    problems: _Problems,
 ) -> tuple[PlannedRun, ...]:
     common = problems.guard(lambda: _table(table, "overrides"), {})
     steps = whole(table.get("steps"))
@@ -317,7 +392,9 @@ def _plan(
     grid = problems.guard(lambda: _table(table, "grid"), {})
     cells = problems.guard(lambda: list(_cells(grid)), [])
     # Checked here too, so that a wrong task or variant does not hide a wrong field.
-    sources = {"overrides": common, "grid": grid} | {f"variants.{name}": settings for name, settings in variants.items()}
+    sources = {"overrides": common, "grid": grid} | {
+        f"variants.{name}": settings for name, settings in variants.items()
+    }
     if _check_fields(sources, problems):
         return ()
     runs: list[PlannedRun] = []
@@ -327,13 +404,17 @@ def _plan(
         variant = printable(f"{name} {_cell_label(cell)}".strip())
         try:
             # All at once: what contradicts the preset may be made right by what comes after it.
-            config = _config(settings.get("preset"), task, functools.reduce(_merged, (common, overrides, cell)))
+            config = _config(
+                settings.get("preset"), task, functools.reduce(_merged, (common, overrides, cell))
+            )
             runs += [PlannedRun(variant, dataclasses.replace(config, seed=seed)) for seed in seeds]
         except ConfigError as error:
             refused.setdefault(str(error), []).append(task)
     for message, where in refused.items():
         # A preset may be another learner on another task.
-        problems.add(message if set(where) == set(tasks) else f"on {', '.join(dict.fromkeys(where))}: {message}")
+        problems.add(
+            message if set(where) == set(tasks) else f"on {', '.join(dict.fromkeys(where))}: {message}"
+        )
     _check_distinct(runs, problems)
     return tuple(runs)
 
@@ -351,7 +432,9 @@ def _steps_fit(steps: Any, problems: _Problems) -> bool:
     """Whether a budget is one; said here too, so that a wrong task or variant does not hide it."""
     fits = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
     if not fits:
-        problems.add(f"steps is {steps!r}, but it should be a whole number of environment steps above 0. Leave it out for each task's own budget.")
+        problems.add(
+            f"steps is {steps!r}, but it should be a whole number of environment steps above 0. Leave it out for each task's own budget."
+        )
     return fits
 
 
@@ -419,7 +502,9 @@ def _cells(grid: dict[str, Any]) -> Iterator[dict[str, Any]]:
     axes = list(_leaves(grid, ()))
     for path, values in axes:
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"grid.{'.'.join(path)} is {values!r}, but it should be a list of at least one value to try.")
+            raise ConfigError(
+                f"grid.{'.'.join(path)} is {values!r}, but it should be a list of at least one value to try."
+            )
     for values in itertools.product(*(values for _, values in axes)):
         cell: dict[str, Any] = {}
         for (path, _), value in zip(axes, values, strict=True):
@@ -439,4 +524,7 @@ def _leaves(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tupl
 
 
 def _cell_label(cell: dict[str, Any]) -> str:
-    return " ".join(f"{path[-1]}={value:g}" if isinstance(value, float) else f"{path[-1]}={value}" for path, value in _leaves(cell, ()))
+    return " ".join(
+        f"{path[-1]}={value:g}" if isinstance(value, float) else f"{path[-1]}={value}"
+        for path, value in _leaves(cell, ())
+    )

@@ -83,11 +83,20 @@ def stratified_bootstrap(
     estimate = pooled(scores, statistic)
     if min(map(len, scores)) < fewest:
         return Interval(estimate, np.nan, np.nan)
-    return _stretched(percentile_bootstrap(scores, statistic, resamples=resamples, confidence=confidence, seed=seed), scores, confidence)
+    return _stretched(
+        percentile_bootstrap(scores, statistic, resamples=resamples, confidence=confidence, seed=seed),
+        scores,
+        confidence,
+    )
 
 
 def percentile_bootstrap(
-    scores: Scores, statistic: Statistic = interquartile_mean, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+    scores: Scores,
+    statistic: Statistic = interquartile_mean,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
 ) -> Interval:
     """Percentile interval of ``statistic`` over all tasks, with runs resampled within each task, so that every task keeps its weight.
 
@@ -111,9 +120,13 @@ def stretch(counts: Sequence[int], confidence: float = CONFIDENCE) -> float:
     """
     degrees = sum(counts) - len(counts)
     if degrees < 1:
-        raise ConfigError(f"Groups of {list(counts)} runs leave no spread to estimate, but an interval needs one with at least 2 runs.")
+        raise ConfigError(
+            f"Groups of {list(counts)} runs leave no spread to estimate, but an interval needs one with at least 2 runs."
+        )
     upper = _tails(confidence)[1]
-    return float(np.sqrt(sum(counts) / degrees) * scipy.stats.t.ppf(upper, degrees) / scipy.stats.norm.ppf(upper))
+    return float(
+        np.sqrt(sum(counts) / degrees) * scipy.stats.t.ppf(upper, degrees) / scipy.stats.norm.ppf(upper)
+    )
 
 
 def probability_of_improvement(left: Scores, right: Scores) -> float:
@@ -123,7 +136,13 @@ def probability_of_improvement(left: Scores, right: Scores) -> float:
 
 
 def improvement_interval(
-    left: Scores, right: Scores, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
+    left: Scores,
+    right: Scores,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    fewest: int = FEWEST,
 ) -> Interval:
     """:func:`probability_of_improvement` with its stratified bootstrap interval, stretched; both sides are resampled. Without bounds if runs are too
     few.
@@ -133,12 +152,20 @@ def improvement_interval(
         return Interval(estimate, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     pairs = zip(left, right, strict=True)
-    wins = np.mean([_wins(_resample(rng, x, resamples), _resample(rng, y, resamples)) for x, y in pairs], axis=0)
+    wins = np.mean(
+        [_wins(_resample(rng, x, resamples), _resample(rng, y, resamples)) for x, y in pairs], axis=0
+    )
     return _within_shares(_stretched(_percentiles(estimate, wins, confidence), (*left, *right), confidence))
 
 
 def share_of_distance(
-    reached: np.ndarray, low: np.ndarray, high: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0
+    reached: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
 ) -> Interval:
     """How far the mean of the runs ``reached`` has come from that of ``low`` to that of ``high``, 0 to 1, with its stretched bootstrap interval.
 
@@ -168,7 +195,13 @@ def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
 
 
 def profile_band(
-    scores: Scores, thresholds: np.ndarray, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
+    scores: Scores,
+    thresholds: np.ndarray,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    fewest: int = FEWEST,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pointwise bootstrap bounds of :func:`performance_profile`, stretched; NaN if runs are too few."""
     _check(scores)
@@ -181,7 +214,12 @@ def profile_band(
         for row, draw in enumerate(np.sort(_resample(rng, task, resamples), axis=1)):
             shares[row] += 1.0 - np.searchsorted(draw, thresholds, side="right") / len(task)
     low, high = np.quantile(shares / len(scores), _tails(confidence), axis=0)
-    low, high = _moved_out(performance_profile(scores, thresholds), low, high, stretch([len(task) for task in scores], confidence))
+    low, high = _moved_out(
+        performance_profile(scores, thresholds),
+        low,
+        high,
+        stretch([len(task) for task in scores], confidence),
+    )
     return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
 
 
@@ -224,7 +262,9 @@ def align(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
     if not curves:
         raise ConfigError("No curve was given, but at least one is needed to draw a band.")
     longest = max(curves, key=lambda curve: (curve.steps[-1], len(curve.steps)))
-    rows = [np.interp(longest.steps, curve.steps, curve.values, left=np.nan, right=np.nan) for curve in curves]
+    rows = [
+        np.interp(longest.steps, curve.steps, curve.values, left=np.nan, right=np.nan) for curve in curves
+    ]
     return longest.steps, np.stack(rows)
 
 
@@ -235,7 +275,13 @@ def mean_band(curves: Sequence[Curve], window: int = 1) -> Band:
 
 
 def interquartile_band(
-    curves: Sequence[Curve], window: int = 1, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0, fewest: int = FEWEST
+    curves: Sequence[Curve],
+    window: int = 1,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    fewest: int = FEWEST,
 ) -> Band:
     """Interquartile mean over runs with its bootstrap interval, stretched, point by point; whole runs are resampled. No bounds where runs
     are too few.
@@ -249,7 +295,11 @@ def interquartile_band(
         estimate = float(interquartile_mean(values))
         if len(values) < fewest:
             return estimate, np.nan, np.nan
-        found = _stretched(_percentiles(estimate, interquartile_mean(values[picks[len(values)]]), confidence), [values], confidence)
+        found = _stretched(
+            _percentiles(estimate, interquartile_mean(values[picks[len(values)]]), confidence),
+            [values],
+            confidence,
+        )
         return estimate, found.low, found.high
 
     return _band(steps, rows, summarise)
@@ -258,7 +308,11 @@ def interquartile_band(
 def range_band(curves: Sequence[Curve], window: int = 1) -> Band:
     """Interquartile mean over runs, and the lowest and the highest of them: what is known of runs that are too few for an interval."""
     steps, rows = align([_smoothed(curve, window) for curve in curves])
-    return _band(steps, rows, lambda values: (float(interquartile_mean(values)), float(values.min()), float(values.max())))
+    return _band(
+        steps,
+        rows,
+        lambda values: (float(interquartile_mean(values)), float(values.min()), float(values.max())),
+    )
 
 
 def _smoothed(curve: Curve, window: int) -> Curve:
@@ -270,10 +324,14 @@ def _mean_and_deviation(values: np.ndarray) -> tuple[float, float, float]:
     return centre, centre - spread, centre + spread
 
 
-def _band(steps: np.ndarray, rows: np.ndarray, summarise: Callable[[np.ndarray], tuple[float, float, float]]) -> Band:
+def _band(
+    steps: np.ndarray, rows: np.ndarray, summarise: Callable[[np.ndarray], tuple[float, float, float]]
+) -> Band:
     present = [column[np.isfinite(column)] for column in rows.T]
     numbers = np.array([summarise(column) if len(column) else (np.nan,) * 3 for column in present])
-    return Band(steps, numbers[:, 0], numbers[:, 1], numbers[:, 2], np.array([len(column) for column in present]))
+    return Band(
+        steps, numbers[:, 0], numbers[:, 1], numbers[:, 2], np.array([len(column) for column in present])
+    )
 
 
 def _wins(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -299,9 +357,13 @@ def _stretched(interval: Interval, groups: Scores, confidence: float) -> Interva
     return Interval(interval.estimate, float(low[0]), float(high[0]))
 
 
-def _moved_out(estimate: np.ndarray, low: np.ndarray, high: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
+def _moved_out(
+    estimate: np.ndarray, low: np.ndarray, high: np.ndarray, factor: float
+) -> tuple[np.ndarray, np.ndarray]:
     # An estimate outside of its resamples' percentiles has nothing on that side to be lengthened.
-    return estimate - factor * np.maximum(estimate - low, 0.0), estimate + factor * np.maximum(high - estimate, 0.0)
+    return estimate - factor * np.maximum(estimate - low, 0.0), estimate + factor * np.maximum(
+        high - estimate, 0.0
+    )
 
 
 def _within_shares(interval: Interval) -> Interval:
@@ -318,13 +380,19 @@ def _tails(confidence: float) -> tuple[float, float]:
 def _check(scores: Scores) -> None:
     if not scores or any(task.ndim != 1 or len(task) == 0 for task in scores):
         shapes = [task.shape for task in scores]
-        raise ConfigError(f"Scores have shapes {shapes}, but one array with at least one run is needed for each task. Leave tasks without runs out.")
+        raise ConfigError(
+            f"Scores have shapes {shapes}, but one array with at least one run is needed for each task. Leave tasks without runs out."
+        )
     if not all(np.isfinite(task).all() for task in scores):
-        raise ConfigError("Some scores are not finite. Count failed runs apart and leave them out of the averages.")
+        raise ConfigError(
+            "Some scores are not finite. Count failed runs apart and leave them out of the averages."
+        )
 
 
 def _check_pairs(left: Scores, right: Scores) -> None:
     _check(left)
     _check(right)
     if len(left) != len(right):
-        raise ConfigError(f"{len(left)} tasks are compared with {len(right)}, but both sides need the same tasks in the same order.")
+        raise ConfigError(
+            f"{len(left)} tasks are compared with {len(right)}, but both sides need the same tasks in the same order."
+        )

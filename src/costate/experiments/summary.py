@@ -9,7 +9,15 @@ from costate.config.run_config import config_hash
 from costate.experiments.alignment_section import aligned
 from costate.experiments.collection import COSTATE, RETURN, Collection, Entry, window_of
 from costate.experiments.statistics import Interval, mean_band, standard_deviation
-from costate.experiments.tables import Cell, Measure, cells, complete_scores, degraded, improvements, over_tasks
+from costate.experiments.tables import (
+    Cell,
+    Measure,
+    cells,
+    complete_scores,
+    degraded,
+    improvements,
+    over_tasks,
+)
 
 
 def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
@@ -56,8 +64,13 @@ def _over_tasks(scores: dict[str, list[np.ndarray]]) -> dict[str, Any]:
     """What the page says over all tasks on which every variant has finished runs."""
     pairs = improvements(scores) if len(scores) > 1 else []
     return {
-        "interquartile_mean": {variant: None if (found := over_tasks(tasks)) is None else _interval(found) for variant, tasks in scores.items()},
-        "improvement": [{"better": better, "worse": worse} | _interval(interval, 4) for better, worse, interval in pairs],
+        "interquartile_mean": {
+            variant: None if (found := over_tasks(tasks)) is None else _interval(found)
+            for variant, tasks in scores.items()
+        },
+        "improvement": [
+            {"better": better, "worse": worse} | _interval(interval, 4) for better, worse, interval in pairs
+        ],
     }
 
 
@@ -80,13 +93,25 @@ def _curve_summaries(collection: Collection) -> list[dict[str, Any]]:
     for task in collection.tasks:
         for variant in collection.variants:
             for metric in (RETURN, COSTATE):
-                curves = [curve for entry in collection.cell(task, variant) if (curve := entry.curve(metric)) is not None]
+                curves = [
+                    curve
+                    for entry in collection.cell(task, variant)
+                    if (curve := entry.curve(metric)) is not None
+                ]
                 if curves:
                     band = mean_band(curves, window_of(curves))
                     picks = np.unique(np.linspace(0, len(band.steps) - 1, 41).astype(int))
-                    record = {"task": task, "variant": variant, "metric": metric, "steps": band.steps[picks].astype(int).tolist()}
+                    record = {
+                        "task": task,
+                        "variant": variant,
+                        "metric": metric,
+                        "steps": band.steps[picks].astype(int).tolist(),
+                    }
                     spread = band.high - band.centre
-                    found.append(record | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)})
+                    found.append(
+                        record
+                        | {"mean": _rounded(band.centre[picks], 3), "deviation": _rounded(spread[picks], 3)}
+                    )
     return found
 
 

@@ -47,7 +47,9 @@ class Standing:
     error: str | None
 
 
-def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, running: bool = False) -> Standing:
+def standing(
+    folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, running: bool = False
+) -> Standing:
     """Read how far a run is from its folder alone, so that it does not matter who trains it, or where."""
     config = planned.config
     run = Run(folder / planned.folder, config)
@@ -58,7 +60,9 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
     # A run that somebody made longer has all that the sweep asked for.
     steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) >= total
     total = max(total, steps)
-    evaluated = all(is_evaluated(run, dropout, spec.evaluation.episodes) for dropout in spec.evaluation.dropouts)
+    evaluated = all(
+        is_evaluated(run, dropout, spec.evaluation.episodes) for dropout in spec.evaluation.dropouts
+    )
     error = read_failure(folder, planned.folder)
     if running:
         status = Status.EVALUATING if trained else Status.RUNNING
@@ -68,17 +72,35 @@ def standing(folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, runn
         status = Status.FAILED
     else:
         status = Status.INTERRUPTED if has_begun(run.path) else Status.WAITING
-    return Standing(planned, status, steps, total, row.get("training/episode_reward"), statistics.median(speeds) if speeds else None, error)
+    return Standing(
+        planned,
+        status,
+        steps,
+        total,
+        row.get("training/episode_reward"),
+        statistics.median(speeds) if speeds else None,
+        error,
+    )
 
 
 def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str | None = None) -> list[Job]:
     """What is still to be done, in the order of the spec."""
     jobs = []
     for group in groups(spec, together):
-        left = [planned for planned in group if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)]
+        left = [
+            planned
+            for planned in group
+            if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)
+        ]
         # A group goes on together only if all of it stands at the same point; otherwise each goes on from its own.
-        united = len(left) == len(group) and len({newest_steps(folder / planned.folder / "checkpoints") for planned in group}) == 1
-        jobs += [_job(folder, spec, part, wandb) for part in ([left] if united else [[planned] for planned in left])]
+        united = (
+            len(left) == len(group)
+            and len({newest_steps(folder / planned.folder / "checkpoints") for planned in group}) == 1
+        )
+        jobs += [
+            _job(folder, spec, part, wandb)
+            for part in ([left] if united else [[planned] for planned in left])
+        ]
     return jobs
 
 
@@ -90,7 +112,9 @@ def groups(spec: SweepSpec, together: int) -> list[list[PlannedRun]]:
     cells: dict[RunConfig, list[PlannedRun]] = {}
     for planned in spec.runs:
         cells.setdefault(dataclasses.replace(planned.config, seed=0), []).append(planned)
-    return [cell[start : start + together] for cell in cells.values() for start in range(0, len(cell), together)]
+    return [
+        cell[start : start + together] for cell in cells.values() for start in range(0, len(cell), together)
+    ]
 
 
 def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun], wandb: str | None) -> Job:
@@ -120,7 +144,10 @@ def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_fail
         "description": spec.description,
         "source": spec.source,
         "together": together,
-        "runs": [{"folder": p.folder, "variant": p.variant, "task": p.config.task, "seed": p.config.seed} for p in spec.runs],
+        "runs": [
+            {"folder": p.folder, "variant": p.variant, "task": p.config.task, "seed": p.config.seed}
+            for p in spec.runs
+        ],
         "evaluation": dataclasses.asdict(spec.evaluation),
     }
     write_atomically(folder / MANIFEST, json.dumps(document, indent=1, ensure_ascii=False).encode())

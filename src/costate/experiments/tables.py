@@ -86,7 +86,10 @@ def choose_measure(collection: Collection) -> Measure:
         (dropout,) = trained_at
         if any(entry.finished and entry.evaluation(dropout) is not None for entry in collection.entries):
             return Measure(dropout)
-    elif any(entry.finished and entry.evaluation(entry.config.sensors.dropout) is not None for entry in collection.entries):
+    elif any(
+        entry.finished and entry.evaluation(entry.config.sensors.dropout) is not None
+        for entry in collection.entries
+    ):
         return Measure(None, as_trained=True)
     return Measure(None)
 
@@ -100,14 +103,20 @@ def cells(collection: Collection, measure: Measure) -> list[Cell]:
     """One for each task and variant that has any run; without finished runs its scores are empty."""
     found = []
     for task in collection.tasks:
-        scores = {variant: _scores(collection.cell(task, variant), measure) for variant in collection.variants}
+        scores = {
+            variant: _scores(collection.cell(task, variant), measure) for variant in collection.variants
+        }
         best = max((float(values.max()) for values in scores.values() if len(values)), default=0.0)
         for variant, values in scores.items():
             entries = collection.cell(task, variant)
             if entries:
                 stopped = sum(entry.failure is not None and not entry.finished for entry in entries)
                 failed = int(np.sum(values < failure_bound(best))) + stopped
-                found.append(Cell(task, variant, values, failed, len(entries) - len(values) - stopped, _costate(entries)))
+                found.append(
+                    Cell(
+                        task, variant, values, failed, len(entries) - len(values) - stopped, _costate(entries)
+                    )
+                )
     return found
 
 
@@ -123,31 +132,54 @@ def _costate(entries: list[Entry]) -> float:
 
 def complete_scores(collection: Collection, measure: Measure) -> dict[str, list[np.ndarray]]:
     """For each variant its scores on the tasks on which every variant has finished runs: only there can they be compared."""
-    by_cell = {(cell.task, cell.variant): cell.scores for cell in cells(collection, measure) if len(cell.scores)}
-    shared = [task for task in collection.tasks if all((task, variant) in by_cell for variant in collection.variants)]
-    return {variant: [by_cell[task, variant] for task in shared] for variant in collection.variants} if shared else {}
+    by_cell = {
+        (cell.task, cell.variant): cell.scores for cell in cells(collection, measure) if len(cell.scores)
+    }
+    shared = [
+        task
+        for task in collection.tasks
+        if all((task, variant) in by_cell for variant in collection.variants)
+    ]
+    return (
+        {variant: [by_cell[task, variant] for task in shared] for variant in collection.variants}
+        if shared
+        else {}
+    )
 
 
 def over_tasks(tasks: Sequence[np.ndarray]) -> Interval | None:
     """The interquartile mean of the runs of all tasks together; None with unequal numbers of runs, by which the pooled mean would weigh the tasks."""
-    return stratified_bootstrap(tasks, interquartile_mean) if len({len(task) for task in tasks}) == 1 else None
+    return (
+        stratified_bootstrap(tasks, interquartile_mean) if len({len(task) for task in tasks}) == 1 else None
+    )
 
 
 def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, Interval]]:
     """P(row beats column) for every ordered pair in which the row comes later in the sweep than the column."""
     names = list(scores)
-    return [(x, y, improvement_interval(scores[x], scores[y])) for j, y in enumerate(names) for x in names[j + 1 :]]
+    return [
+        (x, y, improvement_interval(scores[x], scores[y]))
+        for j, y in enumerate(names)
+        for x in names[j + 1 :]
+    ]
 
 
 def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
     """Area under the degradation curve of every run of a cell that was evaluated at all probabilities of the collection."""
     grid = np.array(collection.dropouts)
-    return np.array([area_under(grid, means_at(entry, collection.dropouts)) for entry in collection.evaluated(task, variant)])
+    return np.array(
+        [
+            area_under(grid, means_at(entry, collection.dropouts))
+            for entry in collection.evaluated(task, variant)
+        ]
+    )
 
 
 def means_at(entry: Entry, dropouts: Sequence[float]) -> np.ndarray:
     """Mean return at each of some blackout probabilities, at all of which the run was evaluated."""
-    return np.array([evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None])
+    return np.array(
+        [evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None]
+    )
 
 
 class Degraded(NamedTuple):

@@ -14,7 +14,13 @@ from rich.text import Text
 from costate.experiments.sweep import Standing, Status
 from costate.training.console import can_redraw, duration
 
-STYLES = {Status.RUNNING: "cyan", Status.EVALUATING: "cyan", Status.FINISHED: "green", Status.FAILED: "red", Status.INTERRUPTED: "yellow"}
+STYLES = {
+    Status.RUNNING: "cyan",
+    Status.EVALUATING: "cyan",
+    Status.FINISHED: "green",
+    Status.FAILED: "red",
+    Status.INTERRUPTED: "yellow",
+}
 
 
 class AbstractWatch(abc.ABC):
@@ -53,7 +59,10 @@ class PlainWatch(AbstractWatch):
     def show(self, standings: Sequence[Standing]) -> None:
         for standing in standings:
             name = standing.planned.folder
-            before = self._known.setdefault(name, standing.status if standing.status in (Status.WAITING, Status.FINISHED) else Status.WAITING)
+            before = self._known.setdefault(
+                name,
+                standing.status if standing.status in (Status.WAITING, Status.FINISHED) else Status.WAITING,
+            )
             if standing.status != before:
                 self._known[name] = standing.status
                 print(plain_line(standing), flush=True)
@@ -83,12 +92,27 @@ def render(standings: Sequence[Standing], room: int) -> Group:
         ("left", "right"),
     ):
         table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    order = [Status.RUNNING, Status.EVALUATING, Status.FAILED, Status.INTERRUPTED, Status.WAITING, Status.FINISHED]
+    order = [
+        Status.RUNNING,
+        Status.EVALUATING,
+        Status.FAILED,
+        Status.INTERRUPTED,
+        Status.WAITING,
+        Status.FINISHED,
+    ]
     ranked = sorted(standings, key=lambda standing: order.index(standing.status))
     for standing in ranked[:room]:
         planned = standing.planned
         status = Text(standing.status.value, style=STYLES.get(standing.status, ""))
-        row = (planned.config.task, planned.variant, str(planned.config.seed), status, f"{_share(standing):.0%}", _return(standing), _left(standing))
+        row = (
+            planned.config.task,
+            planned.variant,
+            str(planned.config.seed),
+            status,
+            f"{_share(standing):.0%}",
+            _return(standing),
+            _left(standing),
+        )
         table.add_row(*row)
     hidden = [Text(f"… and {len(ranked) - room} more", style="dim")] if len(ranked) > room else []
     return Group(Text(summary(standings)), table, *hidden)
@@ -98,9 +122,13 @@ def summary(standings: Sequence[Standing]) -> str:
     """One line: how many runs stand where, how fast they go together, and when they will be done."""
     counts = collections.Counter(standing.status for standing in standings)
     parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
-    speed = sum(standing.steps_per_second or 0.0 for standing in standings if standing.status is Status.RUNNING)
+    speed = sum(
+        standing.steps_per_second or 0.0 for standing in standings if standing.status is Status.RUNNING
+    )
     if speed > 0.0:
-        unfinished = [standing for standing in standings if standing.status not in (Status.FINISHED, Status.FAILED)]
+        unfinished = [
+            standing for standing in standings if standing.status not in (Status.FINISHED, Status.FAILED)
+        ]
         steps = sum(standing.total_steps - standing.env_steps for standing in unfinished)
         parts.append(f"{speed:,.0f} steps/s, {duration(steps / speed)} left")
     return f"{len(standings)} runs: {', '.join(parts)}"
@@ -108,7 +136,11 @@ def summary(standings: Sequence[Standing]) -> str:
 
 def plain_line(standing: Standing) -> str:
     reason = f": {standing.error}" if standing.status is Status.FAILED and standing.error else ""
-    value = f", return {_return(standing)}" if standing.episode_return is not None and standing.status is not Status.FAILED else ""
+    value = (
+        f", return {_return(standing)}"
+        if standing.episode_return is not None and standing.status is not Status.FAILED
+        else ""
+    )
     return f"{standing.status.value:11} {standing.planned.label}, {_share(standing):.0%}{value}{reason}"
 
 

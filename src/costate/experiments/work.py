@@ -61,7 +61,10 @@ class Job:
 
     def split(self) -> "tuple[Job, ...]":
         """The same work as jobs of one run each."""
-        return tuple(dataclasses.replace(self, runs=(run,), configs=(config,)) for run, config in zip(self.runs, self.configs, strict=True))
+        return tuple(
+            dataclasses.replace(self, runs=(run,), configs=(config,))
+            for run, config in zip(self.runs, self.configs, strict=True)
+        )
 
     def to_text(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -98,7 +101,11 @@ def _perform(job: Job) -> int:
         if len(job.runs) > 1:
             # One seed that diverges must not take the others along: each goes on alone, from its own newest checkpoint.
             return max(_perform(alone) for alone in job.split())
-        what = str(error) if isinstance(error, CostateError) else out_of_memory(error) or f"{type(error).__name__}: {error}"
+        what = (
+            str(error)
+            if isinstance(error, CostateError)
+            else out_of_memory(error) or f"{type(error).__name__}: {error}"
+        )
         record_failure(job.folder, job.runs[0], what, traceback.format_exc())
         return FAILED
     return DONE
@@ -122,16 +129,27 @@ def _train(job: Job) -> bool:
     started = [has_begun(path) for path in job.paths]
     if not all(started):
         if any(started):
-            raise ConfigError(f"Some of {', '.join(job.runs)} were begun and some were not, so they cannot train together.")
+            raise ConfigError(
+                f"Some of {', '.join(job.runs)} were begun and some were not, so they cannot train together."
+            )
         for path in job.paths:
             _clear(path)
-        return all(outcome.finished for outcome in train_together(configs, job.paths, overwrite=True, wandb=job.wandb))
+        return all(
+            outcome.finished
+            for outcome in train_together(configs, job.paths, overwrite=True, wandb=job.wandb)
+        )
     for path, config in zip(job.paths, configs, strict=True):
         if without_changeable(to_json(open_run(path).config)) != without_changeable(to_json(config)):
-            raise ConfigError(f"{path} holds a run of another config than its name says. Move it away, and the sweep will make a new one.")
-    if all(open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)):
+            raise ConfigError(
+                f"{path} holds a run of another config than its name says. Move it away, and the sweep will make a new one."
+            )
+    if all(
+        open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)
+    ):
         return all(outcome.finished for outcome in resume_together(job.paths, wandb=job.wandb))
-    return all(_train_resized(path, config, job.wandb) for path, config in zip(job.paths, configs, strict=True))
+    return all(
+        _train_resized(path, config, job.wandb) for path, config in zip(job.paths, configs, strict=True)
+    )
 
 
 def _train_resized(path: pathlib.Path, config: RunConfig, wandb: str | None) -> bool:
@@ -139,7 +157,9 @@ def _train_resized(path: pathlib.Path, config: RunConfig, wandb: str | None) -> 
     run = open_run(path)
     if newest_steps(run.checkpoints) >= config.final_steps:
         return True
-    print(f"{path.name} was given {run.config.total_steps:,} steps by hand; the sweep asks for {config.total_steps:,}")
+    print(
+        f"{path.name} was given {run.config.total_steps:,} steps by hand; the sweep asks for {config.total_steps:,}"
+    )
     return resume(path, steps=max(run.config.total_steps, config.total_steps), wandb=wandb).finished
 
 

@@ -7,7 +7,10 @@ from costate._base.types import Array, Float
 
 
 def generalised_advantages(
-    reward: Float[Array, " T"], discount: Float[Array, " T"], value: Float[Array, " T+1"], trace_decay: Float[Array, " T"]
+    reward: Float[Array, " T"],
+    discount: Float[Array, " T"],
+    value: Float[Array, " T+1"],
+    trace_decay: Float[Array, " T"],
 ) -> Float[Array, " T"]:
     """Advantage estimates of one trajectory.
 
@@ -22,4 +25,6 @@ def generalised_advantages(
         advantage = row[0] + row[1] * advantage
         return advantage, advantage
 
-    return jax.lax.scan(accumulate, jnp.zeros_like(delta[0]), (delta, discount * trace_decay), reverse=True)[1]
+    return jax.lax.scan(accumulate, jnp.zeros_like(delta[0]), (delta, discount * trace_decay), reverse=True)[
+        1
+    ]

@@ -21,7 +21,9 @@ def weighted_variance(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -
     return weighted_sum(jnp.square(value - weighted_sum(value, weight)), weight)
 
 
-def episode_metrics(ends: Bool[Array, "T B"], episode_return: Float[Array, "T B"], episode_length: Int[Array, "T B"]) -> Metrics:
+def episode_metrics(
+    ends: Bool[Array, "T B"], episode_return: Float[Array, "T B"], episode_length: Int[Array, "T B"]
+) -> Metrics:
     """Means over the episodes that ended; not a number if none did."""
     episodes = ends.sum()
     return {

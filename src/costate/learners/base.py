@@ -142,7 +142,9 @@ class AbstractAlgorithm(abc.ABC):
         """A new episode in every environment of every seed, with nothing in memory (runs on the host)."""
 
     @abc.abstractmethod
-    def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
+    def roll(
+        self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
+    ) -> tuple[RolloutState, Experience]:
         """One rollout."""
 
     @abc.abstractmethod

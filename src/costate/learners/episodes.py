@@ -19,7 +19,9 @@ class FirstEpisodes(NamedTuple):
     """Further episodes that each environment began by itself because its first one ended early."""
 
 
-def first_episodes(env: AbstractEnv, agent: AbstractAgent, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]) -> FirstEpisodes:
+def first_episodes(
+    env: AbstractEnv, agent: AbstractAgent, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]
+) -> FirstEpisodes:
     """Play every environment of one seed from ``timestep``, a first step, without exploration noise."""
 
     def advance(carry: tuple[Any, ...], drawn: Drawn) -> tuple[tuple[Any, ...], None]:
@@ -30,6 +32,15 @@ def first_episodes(env: AbstractEnv, agent: AbstractAgent, env_state: EnvState, 
         return (env_state, after, memory, running & ~after.is_last, total, restarts + after.is_first), None
 
     streams = env.batch_size
-    start = (env_state, timestep, agent.empty_memory(env), jnp.ones(streams, bool), jnp.zeros(streams), jnp.zeros(streams, jnp.int32))
-    (_, _, _, _, total, restarts), _ = jax.lax.scan(advance, start, jax.vmap(env.draw)(jax.random.split(key, env.episode_steps)))
+    start = (
+        env_state,
+        timestep,
+        agent.empty_memory(env),
+        jnp.ones(streams, bool),
+        jnp.zeros(streams),
+        jnp.zeros(streams, jnp.int32),
+    )
+    (_, _, _, _, total, restarts), _ = jax.lax.scan(
+        advance, start, jax.vmap(env.draw)(jax.random.split(key, env.episode_steps))
+    )
     return FirstEpisodes(total, restarts)

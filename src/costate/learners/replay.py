@@ -103,7 +103,9 @@ def append(replay: Replay, rows: ReplayRows) -> Replay:
     """The ring with T more rows of every stream, the oldest forgotten."""
     steps = rows.reward.shape[0]
     if steps > replay.capacity:
-        raise ConfigError(f"{steps} rows are to be kept in a ring of {replay.capacity}. Make the replay larger, or add fewer at once.")
+        raise ConfigError(
+            f"{steps} rows are to be kept in a ring of {replay.capacity}. Make the replay larger, or add fewer at once."
+        )
     places = (replay.written + jnp.arange(steps)) % replay.capacity
 
     def write(ring: Array, new: Array) -> Array:
@@ -127,9 +129,15 @@ def sample(replay: Replay, key: Key[Array, ""], length: int, count: int) -> Wind
 
 def windows_at(replay: Replay, starts: Int[Array, " N"], streams: Int[Array, " N"], length: int) -> Windows:
     """The windows that begin at the given rows, counted from the first row ever written."""
-    memory = None if replay.rows.memory is None else replay.rows.memory[starts % replay.capacity, streams].astype(jnp.float32)
+    memory = (
+        None
+        if replay.rows.memory is None
+        else replay.rows.memory[starts % replay.capacity, streams].astype(jnp.float32)
+    )
     known = starts > replay.written - jnp.minimum(replay.written, replay.capacity)
-    before = jnp.where(known[:, None], replay.rows.action[(starts - 1) % replay.capacity, streams].astype(jnp.float32), 0.0)
+    before = jnp.where(
+        known[:, None], replay.rows.action[(starts - 1) % replay.capacity, streams].astype(jnp.float32), 0.0
+    )
     places = (starts[None, :] + jnp.arange(length)[:, None]) % replay.capacity
     streams = jnp.broadcast_to(streams[None, :], places.shape)
 
@@ -176,7 +184,9 @@ class ReplayConfig:
                 f"that says what came of it. Use a window of at least {self.burn_in + 2}."
             )
         if self.burn_in < 0 or self.batch < 1:
-            raise ConfigError(f"burn_in is {self.burn_in} and batch is {self.batch}, but they must be at least 0 and 1.")
+            raise ConfigError(
+                f"burn_in is {self.burn_in} and batch is {self.batch}, but they must be at least 0 and 1."
+            )
 
     def rows(self, environments: int) -> int:
         """Rows kept of each stream; raises if not even one window fits."""

@@ -45,12 +45,16 @@ class RolloutConfig:
                 f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red noise). 1 is pink noise."
             )
         if not 0.0 <= self.fault_warmup <= 1.0:
-            raise ConfigError(f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. 0 for faults from the start.")
+            raise ConfigError(
+                f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. 0 for faults from the start."
+            )
         for name, paper in (("environments", 32), ("rollout_length", 1000)):
             if (count := getattr(self, name)) is not UNDECIDED and count < 1:
                 raise ConfigError(f"{name} is {count}, but it must be at least 1. The paper uses {paper}.")
         if self.observation_clip is not None and self.observation_clip <= 0.0:
-            raise ConfigError(f"observation_clip is {self.observation_clip}, but a bound must be positive. Use None for no bound.")
+            raise ConfigError(
+                f"observation_clip is {self.observation_clip}, but a bound must be positive. Use None for no bound."
+            )
 
     @property
     def steps_per_iteration(self) -> int:
@@ -121,7 +125,9 @@ def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -
 def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
     """The same for every seed, with the seeds as the first axis."""
     env_state, timestep = env.reset_seeds(keys)
-    return _with_empty_memory(env_state, timestep, (keys.shape[0], env.batch_size, state_size_of(policies.core)))
+    return _with_empty_memory(
+        env_state, timestep, (keys.shape[0], env.batch_size, state_size_of(policies.core))
+    )
 
 
 def state_size_of(cores: AbstractCore) -> int:
@@ -153,10 +159,21 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
     the next time.
     """
     keys = jax.random.split(key, config.rollout_length)
-    noise_keys, env_keys = (keys, keys) if config.random_keys == "shared" else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-    noise = coloured(jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys), config.noise_colour or 0.0)
+    noise_keys, env_keys = (
+        (keys, keys)
+        if config.random_keys == "shared"
+        else jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    )
+    noise = coloured(
+        jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys),
+        config.noise_colour or 0.0,
+    )
     # The number of a key that the split above does not give.
-    chance = jax.random.uniform(jax.random.fold_in(key, config.rollout_length), noise.shape[:2]) if config.fault_warmup > 0.0 else None
+    chance = (
+        jax.random.uniform(jax.random.fold_in(key, config.rollout_length), noise.shape[:2])
+        if config.fault_warmup > 0.0
+        else None
+    )
     return Exploration(noise, jax.vmap(env.draw)(env_keys), chance)
 
 
@@ -175,12 +192,20 @@ def coloured(white: Float[Array, "T B A"], exponent: float) -> Float[Array, "T B
     return jnp.fft.irfft(jnp.fft.rfft(white, axis=0) * gains[:, None, None], n=steps, axis=0)
 
 
-def share_of_faults(config: RolloutConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | None:
+def share_of_faults(
+    config: RolloutConfig, iterations: int, iteration: Int[Array, ""]
+) -> Float[Array, ""] | None:
     """How large a share of the observations is read through the faults in an iteration, counted from 0; None where all are from the start."""
-    return jnp.minimum(1.0, iteration / (config.fault_warmup * iterations)).astype(jnp.float32) if config.fault_warmup > 0.0 else None
+    return (
+        jnp.minimum(1.0, iteration / (config.fault_warmup * iterations)).astype(jnp.float32)
+        if config.fault_warmup > 0.0
+        else None
+    )
 
 
-def read_in_part(timestep: TimeStep, chance: Float[Array, " B"] | None, share: Float[Array, ""] | None) -> TimeStep:
+def read_in_part(
+    timestep: TimeStep, chance: Float[Array, " B"] | None, share: Float[Array, ""] | None
+) -> TimeStep:
     """A time step of which only that share of the environments is read through the faults, and the others as working sensors show them.
 
     Blackouts with probability p thereby have the probability ``share`` × p. For faults of single steps only: what a fault remembers, such as the
@@ -233,7 +258,9 @@ def roll(
         return _advance(env, config, discount, policy, stats, state, now, faults, with_truth)
 
     state, trajectory = jax.lax.scan(advance, state, exploration)
-    trajectory = dataclasses.replace(trajectory, core_state=trajectory.core_state[:: cut or config.rollout_length])
+    trajectory = dataclasses.replace(
+        trajectory, core_state=trajectory.core_state[:: cut or config.rollout_length]
+    )
     observation = normalise(stats, state.timestep.observation, config.observation_clip)
     final_value = act(policy, observation, state.core_state, state.timestep.is_first).value
     return state, trajectory, final_value
@@ -252,9 +279,13 @@ def _advance(
 ) -> tuple[RolloutState, Trajectory]:
     """One row: read, act, step."""
     now = state.timestep
-    decision = act(policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first)
+    decision = act(
+        policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first
+    )
     action = decision.control.sample(exploration.noise)
-    env_state, after = env.advance(state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.drawn)
+    env_state, after = env.advance(
+        state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.drawn
+    )
     after = read_in_part(after, exploration.chance, faults)
 
     episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
@@ -277,11 +308,15 @@ def _advance(
         complete=true_observation(now) if with_truth else None,
         seen=anything_seen(now) if with_truth else None,
     )
-    return RolloutState(env_state, after, decision.core_state, episode_return, episode_length, discounted_return), row
+    return RolloutState(
+        env_state, after, decision.core_state, episode_return, episode_length, discounted_return
+    ), row
 
 
 def count_step(
     now: TimeStep, after: TimeStep, episode_return: Float[Array, " B"], episode_length: Int[Array, " B"]
 ) -> tuple[Float[Array, " B"], Int[Array, " B"]]:
     """Return and length of each stream's episode so far, after one more step; both start anew where the episode does."""
-    return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(now.is_first, 0, episode_length) + 1
+    return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(
+        now.is_first, 0, episode_length
+    ) + 1

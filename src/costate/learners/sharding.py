@@ -89,7 +89,11 @@ def choose_layout(devices: int | None, available: int, seeds: int, streams: int)
             f"devices is {devices}, but JAX sees {available} ({jax.devices()[0].platform}). {works} A CPU is cut into as many devices as "
             "JAX_NUM_CPU_DEVICES says; more than there are cores only helps testing."
         )
-    what = f"{streams} streams of a minibatch" if seeds == 1 else f"{seeds} seeds with {streams} streams in a minibatch"
+    what = (
+        f"{streams} streams of a minibatch"
+        if seeds == 1
+        else f"{seeds} seeds with {streams} streams in a minibatch"
+    )
     raise ConfigError(f"devices is {devices}, but {what} cannot be split evenly over {devices}. {works}")
 
 

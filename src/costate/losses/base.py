@@ -62,7 +62,9 @@ class AuxiliaryLossConfig(abc.ABC):
             )
 
     @abc.abstractmethod
-    def build(self, key: Key[Array, ""], hidden_size: int, feature_size: int, observation_size: int) -> AbstractAuxiliaryLoss:
+    def build(
+        self, key: Key[Array, ""], hidden_size: int, feature_size: int, observation_size: int
+    ) -> AbstractAuxiliaryLoss:
         """Return the loss with fresh weights."""
 
 
@@ -78,7 +80,11 @@ class WeightedLoss(eqx.Module):
 
 
 def build_losses(
-    configs: Sequence[AuxiliaryLossConfig], key: Key[Array, ""], hidden_size: int, feature_size: int, observation_size: int
+    configs: Sequence[AuxiliaryLossConfig],
+    key: Key[Array, ""],
+    hidden_size: int,
+    feature_size: int,
+    observation_size: int,
 ) -> tuple[WeightedLoss, ...]:
     """Return the losses of a run with fresh weights, each from a key of its own."""
     return tuple(
@@ -91,7 +97,9 @@ def build_losses(
     )
 
 
-def auxiliary_terms(losses: Sequence[WeightedLoss], evidence: Evidence, weight: Float[Array, "T S"]) -> tuple[Float[Array, ""], dict[str, Array]]:
+def auxiliary_terms(
+    losses: Sequence[WeightedLoss], evidence: Evidence, weight: Float[Array, "T S"]
+) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Return Σ_i c_i E_t[ℓ_i(t)] and the single means as metrics.
 
     ``weight`` is the share of each row in a mean: 1 in sum over all devices, 0 for rows that count in no loss.

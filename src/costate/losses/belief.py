@@ -32,5 +32,7 @@ class Belief(AbstractAuxiliaryLoss):
 class BeliefConfig(AuxiliaryLossConfig):
     """Predict the true observation from the memory."""
 
-    def build(self, key: Key[Array, ""], hidden_size: int, feature_size: int, observation_size: int) -> Belief:
+    def build(
+        self, key: Key[Array, ""], hidden_size: int, feature_size: int, observation_size: int
+    ) -> Belief:
         return Belief(orthogonal(key, hidden_size, observation_size), jnp.zeros(observation_size))

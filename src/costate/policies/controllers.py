@@ -27,7 +27,9 @@ class AbstractAgent(eqx.Module):
         """What is remembered before the first step."""
 
     @abc.abstractmethod
-    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(
+        self, env: AbstractActuators, now: TimeStep, memory: Carry
+    ) -> tuple[Float[Array, "B A"], Carry]:
         """A control for every stream; where an episode starts, its memory does."""
 
 
@@ -87,8 +89,12 @@ class PolicyController(AbstractNetworkController):
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return empty_core_state(self.policy.core, env.batch_size)
 
-    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
-        decision = act(self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first)
+    def decide(
+        self, env: AbstractActuators, now: TimeStep, memory: Carry
+    ) -> tuple[Float[Array, "B A"], Carry]:
+        decision = act(
+            self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first
+        )
         control = decision.control.actuate(decision.control.mode(), env.action_low, env.action_high)
         return control, decision.core_state
 
@@ -124,7 +130,9 @@ class SquashedController(AbstractNetworkController):
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return empty_core_state(self.actor.core, env.batch_size), jnp.zeros((env.batch_size, env.action_size))
 
-    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(
+        self, env: AbstractActuators, now: TimeStep, memory: Carry
+    ) -> tuple[Float[Array, "B A"], Carry]:
         core_state, before = memory
         policy, core_state = act_once(self.actor, self._inputs(now, before), core_state, now.is_first)
         control = policy.mode()
@@ -144,7 +152,9 @@ class SquashedController(AbstractNetworkController):
         return core_state, memory[1]
 
     def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
-        return sac_inputs(self.stats, self.observation_clip, now.observation, anything_seen(now), before, now.is_first)
+        return sac_inputs(
+            self.stats, self.observation_clip, now.observation, anything_seen(now), before, now.is_first
+        )
 
 
 def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:

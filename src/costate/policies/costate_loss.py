@@ -42,7 +42,9 @@ def member_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -
     return targets_from_slopes(core, memory, slopes)[..., None, :]
 
 
-def targets_from_slopes(core: AbstractCore, memory: Memory, slopes: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+def targets_from_slopes(
+    core: AbstractCore, memory: Memory, slopes: Float[Array, "T B H"]
+) -> Float[Array, "T B F"]:
     """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core, for any critic whose slopes ∂V/∂h_t are known."""
     # Frozen: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
     return feature_gradients(*jax.lax.stop_gradient((core, memory, slopes)))

@@ -44,7 +44,9 @@ class EnsembleCritic(AbstractCritic):
     def values(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M"]:
         """What each of them says."""
         parts = hidden.reshape(*hidden.shape[:-1], *self.weights.shape)
-        return (parts * jnp.broadcast_to(self.weights, parts.shape)).sum(-1) + jnp.broadcast_to(self.bias, parts.shape[:-1])
+        return (parts * jnp.broadcast_to(self.weights, parts.shape)).sum(-1) + jnp.broadcast_to(
+            self.bias, parts.shape[:-1]
+        )
 
     def value(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S"]:
         return self.values(hidden).mean(-1)

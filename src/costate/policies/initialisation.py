@@ -10,9 +10,13 @@ from costate._base.types import Array, Float, Int, Key
 Initialisation = Literal["orthogonal", "uniform"]
 
 
-def orthogonal(key: Key[Array, ""], rows: int, columns: int, scale: float = 1.0) -> Float[Array, "rows columns"]:
+def orthogonal(
+    key: Key[Array, ""], rows: int, columns: int, scale: float = 1.0
+) -> Float[Array, "rows columns"]:
     """A random matrix whose shorter side is orthonormal, times ``scale``; all such matrices are equally likely (Mezzadri 2007)."""
-    tall: Float[Array, "M N"] = orthonormal_columns(jax.random.normal(key, (max(rows, columns), min(rows, columns))))
+    tall: Float[Array, "M N"] = orthonormal_columns(
+        jax.random.normal(key, (max(rows, columns), min(rows, columns)))
+    )
     return scale * (tall if rows >= columns else tall.T)
 
 
@@ -40,11 +44,15 @@ def uniform(key: Key[Array, ""], rows: int, columns: int, fan: int) -> Float[Arr
     return jax.random.uniform(key, (rows, columns), jnp.float32, -(fan**-0.5), fan**-0.5)
 
 
-def recurrent_matrix(key: Key[Array, ""], kind: Initialisation, rows: int, columns: int) -> Float[Array, "rows columns"]:
+def recurrent_matrix(
+    key: Key[Array, ""], kind: Initialisation, rows: int, columns: int
+) -> Float[Array, "rows columns"]:
     """A weight matrix of a recurrent core; ``columns`` is the hidden size."""
     return orthogonal(key, rows, columns) if kind == "orthogonal" else uniform(key, rows, columns, columns)
 
 
-def recurrent_matrices(keys: Key[Array, " K"], kind: Initialisation, rows: int, columns: int) -> Float[Array, "K rows columns"]:
+def recurrent_matrices(
+    keys: Key[Array, " K"], kind: Initialisation, rows: int, columns: int
+) -> Float[Array, "K rows columns"]:
     """Several of them drawn apart, so that each of them is orthogonal, not only their concatenation."""
     return jax.vmap(lambda key: recurrent_matrix(key, kind, rows, columns))(keys)

@@ -64,7 +64,9 @@ class PolicyInsight(AbstractInsight):
         control, after = self.controller.decide(env, now, memory)
 
         def value(features: Float[Array, "B F"]) -> Float[Array, " B"]:
-            return policy.critic.value(policy.core.expose(step_batch(policy.core, features, memory, now.is_first)))
+            return policy.critic.value(
+                policy.core.expose(step_batch(policy.core, features, memory, now.is_first))
+            )
 
         compared = self.controller.in_features(self.controller.hidden(after))
         return _look(control, value, policy.encoder, observation, compared, now.observation.shape[-1]), after
@@ -91,10 +93,22 @@ class SquashedInsight(AbstractInsight):
         inputs = sac_inputs(stats, clip, shown, seen, own[1], now.is_first)
 
         def value(features: Float[Array, "B F"]) -> Float[Array, " B"]:
-            return self.critic.lower(self.critic.core.expose(step_batch(self.critic.core, features, critics, now.is_first)), chosen)
+            return self.critic.lower(
+                self.critic.core.expose(step_batch(self.critic.core, features, critics, now.is_first)), chosen
+            )
 
-        look = _look(control, value, self.critic.encoder, inputs, self.controller.hidden(after), now.observation.shape[-1])
-        return look, (after, step_batch(self.critic.core, self.critic.encoder.encode(inputs), critics, now.is_first))
+        look = _look(
+            control,
+            value,
+            self.critic.encoder,
+            inputs,
+            self.controller.hidden(after),
+            now.observation.shape[-1],
+        )
+        return look, (
+            after,
+            step_batch(self.critic.core, self.critic.encoder.encode(inputs), critics, now.is_first),
+        )
 
 
 def _look(
@@ -110,4 +124,12 @@ def _look(
     values, pull_to_features = jax.vjp(value, features)
     (costate,) = pull_to_features(jnp.ones_like(values))
     (remembered,), (expected,) = pull_to_inputs(hidden), pull_to_inputs(costate)
-    return Look(control, values, hidden, costate, cosine(hidden, costate), remembered[:, :sensors], expected[:, :sensors])
+    return Look(
+        control,
+        values,
+        hidden,
+        costate,
+        cosine(hidden, costate),
+        remembered[:, :sensors],
+        expected[:, :sensors],
+    )

@@ -73,21 +73,36 @@ class Unrolled(eqx.Module):
     member_values: Float[Array, "T B M"] | None
 
 
-def act(policy: RecurrentActorCritic, observation: Float[Array, "B O"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]) -> PolicyStep:
+def act(
+    policy: RecurrentActorCritic,
+    observation: Float[Array, "B O"],
+    core_state: Float[Array, "B C"],
+    is_first: Bool[Array, " B"],
+) -> PolicyStep:
     """Read one observation (the three lines of Algorithm 1 before sampling)."""
     features = policy.encoder.encode(observation)
     core_state = step_batch(policy.core, features, core_state, is_first)
     hidden = policy.core.expose(core_state)
-    return PolicyStep(core_state, policy.readout.distribution(features, hidden), policy.critic.value(hidden), _member_values(policy, hidden))
+    return PolicyStep(
+        core_state,
+        policy.readout.distribution(features, hidden),
+        policy.critic.value(hidden),
+        _member_values(policy, hidden),
+    )
 
 
 def unroll_policy(
-    policy: RecurrentActorCritic, observation: Float[Array, "T B O"], core_state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    policy: RecurrentActorCritic,
+    observation: Float[Array, "T B O"],
+    core_state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
 ) -> Unrolled:
     """Read a whole sequence; equal to ``act`` step by step, and differentiable to its start."""
     memory = read_sequence(policy.core, policy.encoder.encode(observation), core_state, is_first)
     control = policy.readout.distribution(memory.features, memory.hiddens)
-    return Unrolled(memory, control, policy.critic.value(memory.hiddens), _member_values(policy, memory.hiddens))
+    return Unrolled(
+        memory, control, policy.critic.value(memory.hiddens), _member_values(policy, memory.hiddens)
+    )
 
 
 def _member_values(policy: RecurrentActorCritic, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M"] | None:
@@ -109,11 +124,17 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1:
-            raise ConfigError(f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. The paper uses 128.")
+            raise ConfigError(
+                f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. The paper uses 128."
+            )
         if self.ensemble < 1:
-            raise ConfigError(f"ensemble is {self.ensemble}, but a policy needs at least 1 hypothesis about the co-state. 1 is the paper's policy.")
+            raise ConfigError(
+                f"ensemble is {self.ensemble}, but a policy needs at least 1 hypothesis about the co-state. 1 is the paper's policy."
+            )
         if self.feature_size is not None and self.feature_size < 1:
-            raise ConfigError(f"feature_size is {self.feature_size}, but an encoded observation needs at least one number. None for hidden_size.")
+            raise ConfigError(
+                f"feature_size is {self.feature_size}, but an encoded observation needs at least one number. None for hidden_size."
+            )
         if self.features != self.hidden_size and getattr(self.readout, "influence", "constant") == "observed":
             raise ConfigError(
                 f"feature_size is {self.feature_size} and hidden_size {self.hidden_size}, but an influence that depends on the observation "
@@ -126,14 +147,18 @@ class PolicyConfig:
         return self.hidden_size if self.feature_size is None else self.feature_size
 
 
-def build_policy(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActorCritic:
+def build_policy(
+    config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
+) -> RecurrentActorCritic:
     """A policy with fresh weights (Appendix E.1)."""
     key_encoder, key_core, key_readout, key_critic = jax.random.split(key, 4)
     width, features, count = config.hidden_size, config.features, config.ensemble
     readout = config.readout.build(key_readout, width, action_size)
     return RecurrentActorCritic(
         encoder=build_encoder(key_encoder, observation_size, features),
-        core=config.core.build(key_core, features, width) if count == 1 else build_ensemble(config.core, key_core, count, features, width),
+        core=config.core.build(key_core, features, width)
+        if count == 1
+        else build_ensemble(config.core, key_core, count, features, width),
         readout=readout if count == 1 else MeanHamiltonianReadout(readout, count),
         critic=linear_critic(key_critic, width) if count == 1 else ensemble_critic(key_critic, count, width),
         # From a key of its own, so that all other weights are those of a policy without it.

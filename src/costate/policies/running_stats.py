@@ -34,12 +34,18 @@ def merge(stats: RunningStats, batch: Float[Array, "T B *D"], weight: Bool[Array
     # From the larger part towards the smaller: neither 1 − n_b/n, of which few digits are left late in a run, nor a difference of nearly equal
     # numbers is formed, and a part without rows changes nothing.
     newer = new > old
-    mean = _add_fairly(jnp.where(newer, batch_mean, stats.mean), jnp.where(newer, -delta * old, delta * new), count)
-    within = jnp.where(newer, batch_variance, stats.variance) + (batch_variance - stats.variance) * jnp.where(newer, -old, new)
+    mean = _add_fairly(
+        jnp.where(newer, batch_mean, stats.mean), jnp.where(newer, -delta * old, delta * new), count
+    )
+    within = jnp.where(newer, batch_variance, stats.variance) + (batch_variance - stats.variance) * jnp.where(
+        newer, -old, new
+    )
     return RunningStats(mean, within + jnp.square(delta) * old * new, count)
 
 
-def _add_fairly(value: Float[Array, "*D"], change: Float[Array, "*D"], count: Float[Array, ""]) -> Float[Array, "*D"]:
+def _add_fairly(
+    value: Float[Array, "*D"], change: Float[Array, "*D"], count: Float[Array, ""]
+) -> Float[Array, "*D"]:
     """``value + change``, rounded up or down as often as the digits that are lost ask for, and not always to the nearer side.
 
     Late in a run a mean changes by about as much as its last digit is worth. Of data that drift, thousands of changes in a row would be rounded to
@@ -48,13 +54,17 @@ def _add_fairly(value: Float[Array, "*D"], change: Float[Array, "*D"], count: Fl
     """
     total = value + change
     from_change = total - value
-    lost = (value - (total - from_change)) + (change - from_change)  # what rounding took away, exactly (Knuth's TwoSum)
+    lost = (value - (total - from_change)) + (
+        change - from_change
+    )  # what rounding took away, exactly (Knuth's TwoSum)
     beside = jnp.nextafter(total, jnp.where(lost > 0.0, jnp.inf, -jnp.inf).astype(total.dtype))
     turn = (count.astype(jnp.uint32) * jnp.uint32(2654435769)).astype(total.dtype) * 2.0**-32
     return jnp.where(jnp.abs(lost) > jnp.abs(beside - total) * turn, beside, total)
 
 
-def _moments(batch: Float[Array, "T B *D"], weight: Bool[Array, "T B"]) -> tuple[Float[Array, "*D"], Float[Array, "*D"], Float[Array, ""]]:
+def _moments(
+    batch: Float[Array, "T B *D"], weight: Bool[Array, "T B"]
+) -> tuple[Float[Array, "*D"], Float[Array, "*D"], Float[Array, ""]]:
     """Mean, variance and number of the rows that count; zeros if there are none."""
     counts = weight.reshape(weight.shape + (1,) * (batch.ndim - 2))
     number = weight.sum().astype(batch.dtype)
@@ -73,7 +83,9 @@ def clipped(value: Float[Array, "*S"], limit: float | None) -> Float[Array, "*S"
     return value if limit is None else jnp.clip(value, -limit, limit)
 
 
-def normalise(stats: RunningStats, observation: Float[Array, "*S O"], limit: float | None) -> Float[Array, "*S O"]:
+def normalise(
+    stats: RunningStats, observation: Float[Array, "*S O"], limit: float | None
+) -> Float[Array, "*S O"]:
     """(y − mean) / √(variance + ε), clipped.
 
     What has never varied is only centred: a sensor that was hidden while the statistics were taken would be magnified ten thousand times, to
@@ -81,10 +93,14 @@ def normalise(stats: RunningStats, observation: Float[Array, "*S O"], limit: flo
     """
     shape = observation.shape
     centred = observation - jnp.broadcast_to(stats.mean, shape)
-    deviation = jnp.where(stats.variance > 0.0, jnp.sqrt(stats.variance + EPSILON), jnp.ones_like(stats.variance))
+    deviation = jnp.where(
+        stats.variance > 0.0, jnp.sqrt(stats.variance + EPSILON), jnp.ones_like(stats.variance)
+    )
     return clipped(centred / jnp.broadcast_to(deviation, shape), limit)
 
 
-def scale_reward(stats: RunningStats, reward: Float[Array, "T B"], limit: float | None) -> Float[Array, "T B"]:
+def scale_reward(
+    stats: RunningStats, reward: Float[Array, "T B"], limit: float | None
+) -> Float[Array, "T B"]:
     """r / √(Var(R) + ε), clipped, where ``stats`` describe the running discounted return R."""
     return clipped(reward / jnp.sqrt(stats.variance + EPSILON), limit)

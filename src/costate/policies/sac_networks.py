@@ -52,7 +52,9 @@ class RecurrentActor(eqx.Module):
     spread: Layer
 
     def policy(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> SquashedGaussian:
-        return SquashedGaussian(over_streams(self.readout.control, features, hidden), bounded_log_std(self.spread.apply(hidden)))
+        return SquashedGaussian(
+            over_streams(self.readout.control, features, hidden), bounded_log_std(self.spread.apply(hidden))
+        )
 
 
 class RecurrentCritic(eqx.Module):
@@ -62,7 +64,9 @@ class RecurrentCritic(eqx.Module):
     core: AbstractCore
     heads: tuple[QHead, ...]
 
-    def values(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> tuple[Float[Array, "*S"], ...]:
+    def values(
+        self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]
+    ) -> tuple[Float[Array, "*S"], ...]:
         return tuple(head.value(hidden, action) for head in self.heads)
 
     def lower(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
@@ -122,18 +126,25 @@ def read_window(
     if core_state is None:
         core_state = empty_core_state(network.core, inputs.shape[1]).astype(features.dtype)
     if burn_in > 0:
-        warm = read_sequence(*jax.lax.stop_gradient((network.core, features[:burn_in], core_state)), is_first[:burn_in])
+        warm = read_sequence(
+            *jax.lax.stop_gradient((network.core, features[:burn_in], core_state)), is_first[:burn_in]
+        )
         core_state = jax.lax.stop_gradient(warm.final)
     return read_sequence(network.core, features[burn_in:], core_state, is_first[burn_in:])
 
 
-def starting_memories(memory: Float[Array, "N S"] | None, actor_size: int) -> tuple[Float[Array, "N C"], Float[Array, "N G"]] | tuple[None, None]:
+def starting_memories(
+    memory: Float[Array, "N S"] | None, actor_size: int
+) -> tuple[Float[Array, "N C"], Float[Array, "N G"]] | tuple[None, None]:
     """What actor and critic remembered, taken apart; none if nothing was stored."""
     return (None, None) if memory is None else (memory[:, :actor_size], memory[:, actor_size:])
 
 
 def act_once(
-    actor: RecurrentActor, inputs: Float[Array, "B I"], core_state: Float[Array, "B C"], is_first: Bool[Array, " B"]
+    actor: RecurrentActor,
+    inputs: Float[Array, "B I"],
+    core_state: Float[Array, "B C"],
+    is_first: Bool[Array, " B"],
 ) -> tuple[SquashedGaussian, Float[Array, "B C"]]:
     """Read one observation of every stream."""
     features = actor.encoder.encode(inputs)
@@ -141,7 +152,9 @@ def act_once(
     return actor.policy(features, actor.core.expose(core_state)), core_state
 
 
-def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentActor:
+def build_actor(
+    config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
+) -> RecurrentActor:
     """An actor with fresh weights, initialised as in Appendix E.1."""
     key_encoder, key_core, key_readout = jax.random.split(key, 3)
     width = config.hidden_size
@@ -154,7 +167,9 @@ def build_actor(config: PolicyConfig, key: Key[Array, ""], observation_size: int
     )
 
 
-def build_critic(config: PolicyConfig, head_width: int, key: Key[Array, ""], observation_size: int, action_size: int) -> RecurrentCritic:
+def build_critic(
+    config: PolicyConfig, head_width: int, key: Key[Array, ""], observation_size: int, action_size: int
+) -> RecurrentCritic:
     """A twin critic with fresh weights."""
     key_encoder, key_core, *key_heads = jax.random.split(key, 2 + HEADS)
     width = config.hidden_size
@@ -168,5 +183,7 @@ def build_critic(config: PolicyConfig, head_width: int, key: Key[Array, ""], obs
 def _head(key: Key[Array, ""], inputs: int, width: int) -> QHead:
     keys = jax.random.split(key, 3)
     sizes = ((inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 1, 1.0))
-    first, second, last = (Layer(orthogonal(k, i, j, scale), jnp.zeros(j)) for k, (i, j, scale) in zip(keys, sizes, strict=True))
+    first, second, last = (
+        Layer(orthogonal(k, i, j, scale), jnp.zeros(j)) for k, (i, j, scale) in zip(keys, sizes, strict=True)
+    )
     return QHead(first, second, last)

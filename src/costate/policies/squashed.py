@@ -42,8 +42,13 @@ def bounded_log_std(raw: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
     return LOWEST + 0.5 * (HIGHEST - LOWEST) * (jnp.tanh(raw) + 1.0)
 
 
-def to_bounds(control: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+def to_bounds(
+    control: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
+) -> Float[Array, "*S A"]:
     """From (−1, 1) to the bounds of the actuators; where those are none to speak of, as in the LQR tasks (±1e10), to itself."""
     bounded = np.maximum(np.abs(low), np.abs(high)) < WIDEST_BOUND
-    lowest, highest = (jnp.broadcast_to(np.where(bounded, bound, one), control.shape) for bound, one in ((low, -1.0), (high, 1.0)))
+    lowest, highest = (
+        jnp.broadcast_to(np.where(bounded, bound, one), control.shape)
+        for bound, one in ((low, -1.0), (high, 1.0))
+    )
     return lowest + 0.5 * (control + 1.0) * (highest - lowest)

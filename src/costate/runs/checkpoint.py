@@ -54,7 +54,9 @@ class Checkpoint:
     """How many times the learning rate was halved because training diverged after this point."""
 
 
-def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Replay | None = None) -> Checkpoint:
+def save(
+    directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Replay | None = None
+) -> Checkpoint:
     """Write a checkpoint into ``directory`` and drop all but the last three.
 
     Of a ``replay``, which is not part of ``state``, only the rows are written that ``checkpoint.replay``, the chunks of the checkpoint before, do not
@@ -62,7 +64,9 @@ def save(directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Re
     """
     tensors = finite_tensors(state, checkpoint)
     if replay is not None:
-        checkpoint = dataclasses.replace(checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay))
+        checkpoint = dataclasses.replace(
+            checkpoint, replay=save_new_rows(directory / REPLAY_FOLDER, replay, checkpoint.replay)
+        )
     _write(directory, checkpoint, tensors)
     for old in folders(directory)[:-KEPT]:
         # One into which somebody has put something stays, and is in nobody's way.
@@ -93,18 +97,27 @@ def finite_tensors(state: Any, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 
 def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, np.ndarray]) -> None:
     content = safetensors.numpy.save(tensors)
-    record = dataclasses.asdict(checkpoint) | {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
+    record = dataclasses.asdict(checkpoint) | {
+        "format": FORMAT,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
 
     def write(temporary: pathlib.Path) -> None:
         write_through(temporary / STATE_FILE, content)
-        write_through(temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode())
+        write_through(
+            temporary / RECORD_FILE, json.dumps(record | {"digest": _digest(record)}, indent=1).encode()
+        )
 
     replace_folder(directory / f"step_{checkpoint.env_steps:012d}", write, _check_removable, remove_folder)
 
 
 def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
     """What the checkpoints that are kept need of the replay."""
-    return [chunk for folder in folders(directory) for chunk in _checkpoint_of(_read_record(folder / RECORD_FILE), folder / RECORD_FILE).replay]
+    return [
+        chunk
+        for folder in folders(directory)
+        for chunk in _checkpoint_of(_read_record(folder / RECORD_FILE), folder / RECORD_FILE).replay
+    ]
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -128,7 +141,11 @@ def foreign_to_checkpoint(folder: pathlib.Path) -> list[str]:
     """What is in the folder of a checkpoint, or in the remains of one, that is no part of it; the folder itself if it is none."""
     if folder.is_symlink() or not folder.is_dir():
         return [folder.name]
-    return sorted(entry.name for entry in folder.iterdir() if entry.name not in (STATE_FILE, RECORD_FILE) or entry.is_dir() or entry.is_symlink())
+    return sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in (STATE_FILE, RECORD_FILE) or entry.is_dir() or entry.is_symlink()
+    )
 
 
 def remove_checkpoint(folder: pathlib.Path) -> None:
@@ -166,7 +183,9 @@ def newest_steps(directory: pathlib.Path) -> int:
     return steps_of(saved[-1]) if saved else 0
 
 
-def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Replay | None = None) -> tuple[Checkpoint, State, Replay | None]:
+def load(
+    folder: pathlib.Path, config: RunConfig, template: State, replay: Replay | None = None
+) -> tuple[Checkpoint, State, Replay | None]:
     """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file.
 
     What the learner remembers is read only where it is asked for, by a ``replay`` of the right shape.
@@ -174,7 +193,9 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
     record = _read_record(folder / RECORD_FILE)
     checkpoint = _checkpoint_of(record, folder / RECORD_FILE)
     if checkpoint.env_steps != steps_of(folder):
-        raise CheckpointError(f"{folder / RECORD_FILE} was altered: it is of step {checkpoint.env_steps}, which is not that of its folder.")
+        raise CheckpointError(
+            f"{folder / RECORD_FILE} was altered: it is of step {checkpoint.env_steps}, which is not that of its folder."
+        )
     try:
         # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
         written = to_json(from_json(checkpoint.config))
@@ -189,15 +210,22 @@ def load(folder: pathlib.Path, config: RunConfig, template: State, replay: Repla
     _check_counts(checkpoint, config, folder / RECORD_FILE)
     content = read_bounded(folder / STATE_FILE, _bytes_of(template) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
-        raise CheckpointError(f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded.")
+        raise CheckpointError(
+            f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded."
+        )
     state = from_tensors(template, parse_tensors(content, folder / STATE_FILE), folder / STATE_FILE)
-    remembered = None if replay is None else load_rows(folder.parent / REPLAY_FOLDER, checkpoint.replay, replay)
+    remembered = (
+        None if replay is None else load_rows(folder.parent / REPLAY_FOLDER, checkpoint.replay, replay)
+    )
     return checkpoint, state, remembered
 
 
 def _bytes_of(template: Any) -> int:
     """What the arrays of a state take, random keys as their raw words."""
-    raw = [jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(template)]
+    raw = [
+        jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+        for leaf in jax.tree.leaves(template)
+    ]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in raw)
 
 
@@ -210,9 +238,15 @@ def _checkpoint_of(record: dict[str, Any], path: pathlib.Path) -> Checkpoint:
     except (TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} was altered: {error}.") from error
     numbers = [*counts.values(), *restarts]
-    if not isinstance(record["config"], dict) or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
-        raise CheckpointError(f"{path} was altered: its counts should be whole numbers, and its config an object.")
-    return Checkpoint(counts["iteration"], counts["env_steps"], record["config"], restarts, chunks, counts["slowdowns"])
+    if not isinstance(record["config"], dict) or not all(
+        type(number) is int and 0 <= number < 2**62 for number in numbers
+    ):
+        raise CheckpointError(
+            f"{path} was altered: its counts should be whole numbers, and its config an object."
+        )
+    return Checkpoint(
+        counts["iteration"], counts["env_steps"], record["config"], restarts, chunks, counts["slowdowns"]
+    )
 
 
 def _check_counts(checkpoint: Checkpoint, config: RunConfig, path: pathlib.Path) -> None:
@@ -231,7 +265,9 @@ def _check_counts(checkpoint: Checkpoint, config: RunConfig, path: pathlib.Path)
             f"they are {len(started)}, the largest {max(started, default=0):,}."
         )
     if checkpoint.slowdowns > MOST_SLOWDOWNS:
-        raise CheckpointError(f"{path} was altered: the learning rate cannot have been halved {checkpoint.slowdowns:,} times.")
+        raise CheckpointError(
+            f"{path} was altered: the learning rate cannot have been halved {checkpoint.slowdowns:,} times."
+        )
 
 
 def load_latest(
@@ -255,7 +291,9 @@ def load_latest(
             warn(f"{failure} Falling back to {folder.name}.")
         return loaded
     reasons = " ".join(failures) or "There is none."
-    raise CheckpointError(f"No usable checkpoint in {directory}. {reasons} Start the run again with --overwrite.")
+    raise CheckpointError(
+        f"No usable checkpoint in {directory}. {reasons} Start the run again with --overwrite."
+    )
 
 
 def to_tensors(state: Any) -> dict[str, np.ndarray]:
@@ -270,8 +308,12 @@ def from_tensors(template: State, tensors: dict[str, np.ndarray], source: pathli
     wanted = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
     if wanted.keys() != tensors.keys():
         different = ", ".join(sorted(wanted.keys() ^ tensors.keys()))
-        raise CheckpointError(f"{source} does not fit this policy; these arrays are in one but not in the other: {different}.")
-    state: State = jax.tree_util.tree_unflatten(structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()])
+        raise CheckpointError(
+            f"{source} does not fit this policy; these arrays are in one but not in the other: {different}."
+        )
+    state: State = jax.tree_util.tree_unflatten(
+        structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()]
+    )
     return state
 
 
@@ -286,7 +328,9 @@ def _raw(leaf: Any) -> np.ndarray:
 def _like(leaf: Any, tensor: np.ndarray, name: str, source: pathlib.Path) -> Any:
     shape = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
     if (shape.shape, shape.dtype) != (tensor.shape, tensor.dtype):
-        raise CheckpointError(f"{source}: {name} is {tensor.dtype}{list(tensor.shape)}, but this policy needs {shape.dtype}{list(shape.shape)}.")
+        raise CheckpointError(
+            f"{source}: {name} is {tensor.dtype}{list(tensor.shape)}, but this policy needs {shape.dtype}{list(shape.shape)}."
+        )
     return jax.random.wrap_key_data(jnp.asarray(tensor)) if _is_key(leaf) else jnp.asarray(tensor)
 
 
@@ -301,9 +345,13 @@ def _read_record(path: pathlib.Path) -> dict[str, Any]:
     except RecursionError as error:
         raise CheckpointError(f"{path} was altered: it is nested more deeply than any record.") from error
     if not whole:
-        raise CheckpointError(f"{path} is truncated or was altered: its digest is not the one that was recorded.")
+        raise CheckpointError(
+            f"{path} is truncated or was altered: its digest is not the one that was recorded."
+        )
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
     # Checkpoints of versions without a replay, or without slowing down, do not mention it.
     if record.pop("format", None) != FORMAT or record.keys() | {"replay", "slowdowns"} != known:
-        raise CheckpointError(f"{path} was written by another version of costate, in a form that this one does not read.")
+        raise CheckpointError(
+            f"{path} was written by another version of costate, in a form that this one does not read."
+        )
     return record

@@ -17,5 +17,7 @@ def closing_words(run: Run, prefix: str = "") -> list[str]:
     last = evaluations[-1]
     lines = [f"{line}; without noise: {last.mean:.1f} ({len(last.returns)} episodes)"]
     if best.env_steps != last.env_steps:
-        lines.append(f"{prefix}best without noise: {best.mean:.1f} after {best.env_steps:,} steps: costate evaluate {run.path} --step best")
+        lines.append(
+            f"{prefix}best without noise: {best.mean:.1f} after {best.env_steps:,} steps: costate evaluate {run.path} --step best"
+        )
     return lines

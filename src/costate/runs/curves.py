@@ -25,9 +25,17 @@ def draw_learning_curve(run: Run, title: str) -> None:
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     _curve(left, rows, "training/episode_reward", RETURN_COLOUR)
-    evaluated = [(row["env_steps"] / 1e6, row["eval/episode_reward"]) for row in rows if "eval/episode_reward" in row]
+    evaluated = [
+        (row["env_steps"] / 1e6, row["eval/episode_reward"]) for row in rows if "eval/episode_reward" in row
+    ]
     if evaluated:
-        left.plot(*zip(*evaluated, strict=True), "o", color=EVALUATED_COLOUR, markersize=4, label="without exploration noise")
+        left.plot(
+            *zip(*evaluated, strict=True),
+            "o",
+            color=EVALUATED_COLOUR,
+            markersize=4,
+            label="without exploration noise",
+        )
         left.legend(frameon=False)
     left.set(ylabel="episode return", title="return under training blackouts")
     from_zero(left)
@@ -48,7 +56,14 @@ def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.nd
     labels = list(dict.fromkeys(label for label, _, _ in curves))
     for label, values, means in curves:
         first = label not in axes.get_legend_handles_labels()[1]
-        axes.plot(values, means, marker="o", markersize=4, color=colormaps["tab10"](labels.index(label) % 10), label=label if first else None)
+        axes.plot(
+            values,
+            means,
+            marker="o",
+            markersize=4,
+            color=colormaps["tab10"](labels.index(label) % 10),
+            label=label if first else None,
+        )
     axes.set(xlabel=setting, ylabel="mean episode return", title="return without retraining")
     from_zero(axes)
     plain(axes)

@@ -44,7 +44,10 @@ def read_log(run: Run) -> list[TrainingEvaluation]:
     path = log_file(run)
     if not path.is_file():
         return []
-    return [_parse(line, path, number) for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)]
+    return [
+        _parse(line, path, number)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+    ]
 
 
 def write_log(run: Run, evaluations: Sequence[TrainingEvaluation]) -> None:
@@ -52,7 +55,9 @@ def write_log(run: Run, evaluations: Sequence[TrainingEvaluation]) -> None:
     path = log_file(run)
     with explained_errors(path):
         path.parent.mkdir(exist_ok=True)
-    write_atomically(path, "".join(json.dumps(dataclasses.asdict(each)) + "\n" for each in evaluations).encode())
+    write_atomically(
+        path, "".join(json.dumps(dataclasses.asdict(each)) + "\n" for each in evaluations).encode()
+    )
 
 
 def best_of(evaluations: Sequence[TrainingEvaluation]) -> TrainingEvaluation | None:
@@ -80,7 +85,9 @@ def _parse(line: str, path: pathlib.Path, number: int) -> TrainingEvaluation:
         counts = (record["iteration"], record["env_steps"], *restarts)
         if not returns or len(returns) != len(restarts) or not all(map(math.isfinite, returns)):
             raise ValueError(line)
-        if not all(type(count) is int and 0 <= count < 2**31 for count in counts[2:]) or not all(type(count) is int for count in counts):
+        if not all(type(count) is int and 0 <= count < 2**31 for count in counts[2:]) or not all(
+            type(count) is int for count in counts
+        ):
             raise ValueError(line)
         return TrainingEvaluation(record["iteration"], record["env_steps"], returns, restarts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -142,14 +142,20 @@ def _heard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(numbers: Sequence[signal.Signals], handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled(
+    numbers: Sequence[signal.Signals], handle: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     """While open, these signals are answered by ``handle``."""
     # Only the main thread may set handlers; elsewhere (a notebook's worker, a test) the caller's own handling stays.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     # Whoever starts a program with `nohup` wants it to go on when the terminal is closed.
-    wanted = [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+    wanted = [
+        number
+        for number in numbers
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
     previous = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield

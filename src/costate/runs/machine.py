@@ -15,7 +15,12 @@ from costate.policies.cores.native.library import state as native_state
 PACKAGES = ("costate", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy", "safetensors")
 
 # Settings of JAX that change what a program computes.
-DECIDE_ARITHMETIC = ("jax_enable_x64", "jax_default_matmul_precision", "jax_disable_most_optimizations", "jax_threefry_partitionable")
+DECIDE_ARITHMETIC = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_disable_most_optimizations",
+    "jax_threefry_partitionable",
+)
 
 # Parts of the description that decide about the last bits of a run's numbers.
 DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
@@ -31,7 +36,10 @@ def describe_machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "native": str(native_state()),
         "devices": [str(device) for device in jax.devices()],
-        "arithmetic": {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "loops over time": native_state().library or "by XLA"}
+        "arithmetic": {
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+            "loops over time": native_state().library or "by XLA",
+        }
         | {name: _plain(jax.config.values.get(name)) for name in DECIDE_ARITHMETIC},
     }
 
@@ -57,7 +65,9 @@ def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ..
         elif name == "cpu_features" and isinstance(before, list):
             had, has = set(map(str, before)), set(after or ())
             gone, new = sorted(had - has), sorted(has - had)
-            changes.append(f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run")
+            changes.append(
+                f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run"
+            )
         else:
             changes.append(f"{name} was {before} and is {after}")
     return tuple(changes)
@@ -84,7 +94,12 @@ def _memory_of_machine(root: pathlib.Path) -> int:
 # root of what it sees.
 CONTROL_GROUPS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
 )
 
 

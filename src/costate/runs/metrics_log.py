@@ -56,16 +56,26 @@ class MetricsLog(AbstractLog):
             # blocks for ever.
             self._events = EventsWriter(str(run.path / "events"), f".{iteration}")
             # Tells TensorBoard to hide what an interrupted run had logged after the checkpoint.
-            self._events.write_event(Event(wall_time=time.time(), step=env_steps + 1, session_log=SessionLog(status=SessionLog.START)))
+            self._events.write_event(
+                Event(
+                    wall_time=time.time(), step=env_steps + 1, session_log=SessionLog(status=SessionLog.START)
+                )
+            )
 
     def write(self, row: Row) -> None:
         """One iteration, with the numbers that exist."""
         numbers = known(row)
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in numbers.items() if "/" in name])
+        summary = Summary(
+            value=[
+                Summary.Value(tag=name, simple_value=value) for name, value in numbers.items() if "/" in name
+            ]
+        )
         with explained_errors(self._path):
             self._file.write(f"{json.dumps(numbers)}\n".encode())
             self._file.flush()
-            self._events.write_event(Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary))
+            self._events.write_event(
+                Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary)
+            )
             self._events.flush()
 
     def close(self) -> None:
@@ -79,7 +89,9 @@ def set_aside(run: Run, log: MetricsRows, incomplete: bool, warn: Callable[[str]
 
     A last line that was cut off is one of them only if the log is ``incomplete``: otherwise its iteration is computed again.
     """
-    lines = [line.content for line in log.damaged] + ([log.cut_off] if incomplete and log.cut_off.strip() else [])
+    lines = [line.content for line in log.damaged] + (
+        [log.cut_off] if incomplete and log.cut_off.strip() else []
+    )
     if not lines:
         return
     before = b""
@@ -87,10 +99,18 @@ def set_aside(run: Run, log: MetricsRows, incomplete: bool, warn: Callable[[str]
         before = read_bounded(run.damaged_metrics, LARGEST_LOG)
     # Of a resumption that was killed before it had rewritten the log.
     known = set(before.split(b"\n"))
-    write_atomically(run.damaged_metrics, before + b"".join(line + b"\n" for line in lines if line not in known))
+    write_atomically(
+        run.damaged_metrics, before + b"".join(line + b"\n" for line in lines if line not in known)
+    )
     which = log.damaged_lines if log.damaged else "its last line"
-    lost = "iterations that stood there are missing from curves and reports" if incomplete else "no iteration before the checkpoint is missing"
-    warn(f"{run.metrics} is damaged in {which}: set aside in {run.damaged_metrics}. All other rows are kept; {lost}. Training is not affected.")
+    lost = (
+        "iterations that stood there are missing from curves and reports"
+        if incomplete
+        else "no iteration before the checkpoint is missing"
+    )
+    warn(
+        f"{run.metrics} is damaged in {which}: set aside in {run.damaged_metrics}. All other rows are kept; {lost}. Training is not affected."
+    )
 
 
 def _check_no_links(run: Run) -> None:

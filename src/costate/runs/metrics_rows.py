@@ -57,7 +57,9 @@ def parse_rows(content: bytes) -> MetricsRows:
             damaged.append(DamagedLine(number, line))
     # An editor may have taken away the end of the last line alone.
     row = parse_row(last)
-    return MetricsRows(tuple(rows if row is None else [*rows, row]), tuple(damaged), last if row is None else b"")
+    return MetricsRows(
+        tuple(rows if row is None else [*rows, row]), tuple(damaged), last if row is None else b""
+    )
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:

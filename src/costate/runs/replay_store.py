@@ -23,7 +23,9 @@ from costate.learners.replay import Replay, ReplayRows
 # Rows are counted in 32 bits.
 LAST_ROW = 2**31 - 1
 # A chunk, or what a killed process left of one.
-FILE = re.compile(rf"rows_\d{{12}}_\d{{12}}\.safetensors|\.rows_\d{{12}}_\d{{12}}\.safetensors{re.escape(PARTIAL)}(-\d+)?")
+FILE = re.compile(
+    rf"rows_\d{{12}}_\d{{12}}\.safetensors|\.rows_\d{{12}}_\d{{12}}\.safetensors{re.escape(PARTIAL)}(-\d+)?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,9 @@ def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Ch
     tensors = {name: np.ascontiguousarray(np.asarray(ring)[places]) for name, ring in _fields(replay).items()}
     for name, tensor in tensors.items():
         if tensor.dtype != bool and not np.isfinite(tensor).all():
-            raise CheckpointError(f"Not saved: the {name} of the newest rows of the replay is not finite. The checkpoints before are kept.")
+            raise CheckpointError(
+                f"Not saved: the {name} of the newest rows of the replay is not finite. The checkpoints before are kept."
+            )
     content = safetensors.numpy.save(tensors)
     file = directory / f"rows_{start:012d}_{stop:012d}.safetensors"
     with explained_errors(directory):
@@ -78,7 +82,11 @@ def _check(chunks: Sequence[Chunk], capacity: int) -> None:
     """A record may name anything: a file elsewhere, more rows than there can be, or rows with gaps between them."""
     before = None
     for chunk in chunks:
-        whole = type(chunk.start) is int and type(chunk.stop) is int and 0 <= chunk.start < chunk.stop <= min(chunk.start + capacity, LAST_ROW)
+        whole = (
+            type(chunk.start) is int
+            and type(chunk.stop) is int
+            and 0 <= chunk.start < chunk.stop <= min(chunk.start + capacity, LAST_ROW)
+        )
         named = whole and chunk.file == f"rows_{chunk.start:012d}_{chunk.stop:012d}.safetensors"
         if not named or (before is not None and chunk.start != before):
             raise CheckpointError(
@@ -97,7 +105,9 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
     rows = chunk.stop - chunk.start
     content = read_bounded(file, sum(rows * ring[0].nbytes for ring in rings.values()) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != chunk.sha256:
-        raise CheckpointError(f"{file} is truncated or was altered: its digest is not the one that was recorded.")
+        raise CheckpointError(
+            f"{file} is truncated or was altered: its digest is not the one that was recorded."
+        )
     tensors = parse_tensors(content, file)
     if "seen" in rings and "seen" not in tensors and "observation" in tensors:
         # Rows of earlier versions do not say it; they took zeros for the dark.
@@ -105,7 +115,9 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
     for name, ring in rings.items():
         wanted = (chunk.stop - chunk.start, *ring.shape[1:])
         if name not in tensors or tensors[name].shape != wanted or tensors[name].dtype != ring.dtype:
-            raise CheckpointError(f"{file} does not fit this run's replay: {name} should be {ring.dtype}{list(wanted)}.")
+            raise CheckpointError(
+                f"{file} does not fit this run's replay: {name} should be {ring.dtype}{list(wanted)}."
+            )
     return tensors
 
 

@@ -75,7 +75,9 @@ def _checkpoints(folder: pathlib.Path) -> Iterator[str]:
             yield from (f"{entry.name}/{inner}" for inner in _foreign(entry, CHUNK, {}))
         elif NAME.fullmatch(entry.name) or LEFT_OVER.fullmatch(entry.name):
             inside = entry.is_dir() and not entry.is_symlink()
-            yield from (f"{entry.name}/{inner}" if inside else inner for inner in foreign_to_checkpoint(entry))
+            yield from (
+                f"{entry.name}/{inner}" if inside else inner for inner in foreign_to_checkpoint(entry)
+            )
         else:
             yield entry.name
 

@@ -31,7 +31,14 @@ from costate.config.run_config import RunConfig, config_hash, from_json, to_json
 from costate.runs.history import Stretch, from_plain, to_plain
 from costate.runs.metrics_rows import MetricsRows, parse_rows
 from costate.runs.run_contents import CONFIG_FILE as CONFIG_FILE
-from costate.runs.run_contents import DAMAGED_METRICS_FILE, LOCK_FILE, MACHINE_FILE, METRICS_FILE, foreign_entries, listed
+from costate.runs.run_contents import (
+    DAMAGED_METRICS_FILE,
+    LOCK_FILE,
+    MACHINE_FILE,
+    METRICS_FILE,
+    foreign_entries,
+    listed,
+)
 
 FORMAT = 1
 # How the note about who trains a run begins.
@@ -110,7 +117,11 @@ class Run:
     def seeds_together(self) -> tuple[int, ...]:
         """The seeds that the run was started with; its own alone if that is not known."""
         seeds = self.read_machine().get("seeds_together")
-        known = isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and self.config.seed in seeds
+        known = (
+            isinstance(seeds, list)
+            and all(isinstance(seed, int) for seed in seeds)
+            and self.config.seed in seeds
+        )
         return tuple(seeds) if isinstance(seeds, list) and known else (self.config.seed,)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -133,7 +144,9 @@ def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *
     recover_run(path)
     check_free(path, overwrite=overwrite)
     if (path / CONFIG_FILE).is_file():
-        replace_folder(path, lambda new: _write_run(new, config, machine), check_replaceable_run, discard=_discard)
+        replace_folder(
+            path, lambda new: _write_run(new, config, machine), check_replaceable_run, discard=_discard
+        )
     else:
         _write_run(path, config, machine)
     return Run(path, config)
@@ -149,7 +162,11 @@ def _write_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any]) -
 
 def write_config(run: Run) -> None:
     """Write what a run computes and how it was trained so far, in one step: whenever this is interrupted, the file is the old one or the new one."""
-    document: dict[str, Any] = {"format": FORMAT, "hash": config_hash(run.config), "config": to_json(run.config)}
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "hash": config_hash(run.config),
+        "config": to_json(run.config),
+    }
     if run.history:
         document["history"] = to_plain(run.history)
     if run.first_hash:
@@ -182,7 +199,11 @@ def recover_run(path: pathlib.Path) -> None:
             elif is_marked(path):
                 _discard(old)
     for left in path.parent.glob(f".{glob.escape(path.name)}{PARTIAL}*"):
-        if left.is_dir() and not left.is_symlink() and all(_is_of_no_run_yet(entry) or entry.name == CONFIG_FILE for entry in left.iterdir()):
+        if (
+            left.is_dir()
+            and not left.is_symlink()
+            and all(_is_of_no_run_yet(entry) or entry.name == CONFIG_FILE for entry in left.iterdir())
+        ):
             remove_folder(left)
 
 
@@ -207,7 +228,9 @@ def _locked(path: pathlib.Path) -> IO[str]:
             f"into another folder with --out."
         )
     # For people only: what counts is the lock itself.
-    note = json.dumps({"process": os.getpid(), "machine": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+    note = json.dumps(
+        {"process": os.getpid(), "machine": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    )
     try:
         note_holder(lock, note, lambda text: text.startswith(NOTE_START) or NOTE_START.startswith(text))
     except BaseException:
@@ -230,20 +253,28 @@ def open_run(path: pathlib.Path) -> Run:
     if not path.exists():
         recover_run(path)
     if not path.is_dir():
-        raise RunDirectoryError(f"There is no run directory {path}. Give the folder that `costate train` printed, for example runs/….")
+        raise RunDirectoryError(
+            f"There is no run directory {path}. Give the folder that `costate train` printed, for example runs/…."
+        )
     if not file.is_file():
-        raise RunDirectoryError(f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` printed.")
+        raise RunDirectoryError(
+            f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` printed."
+        )
     with _as_of_the_run():
         document = read_json(file)
     if not isinstance(document, dict) or "config" not in document:
-        raise RunDirectoryError(f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. {MEND}")
+        raise RunDirectoryError(
+            f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. {MEND}"
+        )
     try:
         history = from_plain(document["history"], str(file)) if "history" in document else ()
         return Run(path, from_json(document["config"]), history, str(document.get("first_hash", "")))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     except RecursionError as error:
-        raise RunDirectoryError(f"{file} was altered: it is nested more deeply than any config. {MEND}") from error
+        raise RunDirectoryError(
+            f"{file} was altered: it is nested more deeply than any config. {MEND}"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -264,12 +295,16 @@ def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
     if not path.exists() or (path.is_dir() and all(map(_is_of_no_run_yet, path.iterdir()))):
         return
     if not (path / CONFIG_FILE).is_file():
-        raise RunDirectoryError(f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out.")
+        raise RunDirectoryError(
+            f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out."
+        )
     if overwrite:
         check_replaceable_run(path)
         return
     if not is_marked(path):
-        raise RunDirectoryError(f"{path} {NOT_MARKED}, so nothing is written there. Choose another folder with --out.")
+        raise RunDirectoryError(
+            f"{path} {NOT_MARKED}, so nothing is written there. Choose another folder with --out."
+        )
     raise RunDirectoryError(
         f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another folder with --out, "
         "or replace it with --overwrite, which deletes what is there."
@@ -320,8 +355,17 @@ def is_marked(path: pathlib.Path) -> bool:
     if not isinstance(document, dict) or not document.keys() >= {"format", "hash", "config"}:
         return False
     config = document["config"]
-    known = isinstance(config, dict) and isinstance(config.get("task"), str) and "policy" in config and "seed" in config
-    return known and type(document["format"]) is int and re.fullmatch(r"[0-9a-f]{12}", str(document["hash"])) is not None
+    known = (
+        isinstance(config, dict)
+        and isinstance(config.get("task"), str)
+        and "policy" in config
+        and "seed" in config
+    )
+    return (
+        known
+        and type(document["format"]) is int
+        and re.fullmatch(r"[0-9a-f]{12}", str(document["hash"])) is not None
+    )
 
 
 def _is_of_no_run_yet(entry: pathlib.Path) -> bool:
@@ -330,7 +374,11 @@ def _is_of_no_run_yet(entry: pathlib.Path) -> bool:
         return False
     if entry.name == "checkpoints":
         return entry.is_dir() and not any(entry.iterdir())
-    return re.fullmatch(rf"{MACHINE_FILE}|\.({MACHINE_FILE}|{CONFIG_FILE})\.partial(-\d+)?", entry.name) is not None and entry.is_file()
+    return (
+        re.fullmatch(rf"{MACHINE_FILE}|\.({MACHINE_FILE}|{CONFIG_FILE})\.partial(-\d+)?", entry.name)
+        is not None
+        and entry.is_file()
+    )
 
 
 def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
@@ -340,12 +388,21 @@ def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
     """
     if (path / CONFIG_FILE).is_file() or not path.is_dir():
         return [path]
-    folders = {run.config.seed: run for run in map(open_run, sorted(p for p in path.glob("seed-*") if (p / CONFIG_FILE).is_file()))}
-    groups = {seeds for run in folders.values() if len(seeds := run.seeds_together) > 1 and set(seeds) <= folders.keys()}
+    folders = {
+        run.config.seed: run
+        for run in map(open_run, sorted(p for p in path.glob("seed-*") if (p / CONFIG_FILE).is_file()))
+    }
+    groups = {
+        seeds
+        for run in folders.values()
+        if len(seeds := run.seeds_together) > 1 and set(seeds) <= folders.keys()
+    }
     if len(groups) == 1:
         return [folders[seed].path for seed in groups.pop()]
     listed = ", ".join(str(run.path) for run in folders.values())
     if not folders:
         return [path]
     found = "several groups of seeds" if groups else "no seeds that were trained together"
-    raise RunDirectoryError(f"{path} holds {found}, so it is not clear what to continue. Give one of the runs in it: {listed}.")
+    raise RunDirectoryError(
+        f"{path} holds {found}, so it is not clear what to continue. Give one of the runs in it: {listed}."
+    )

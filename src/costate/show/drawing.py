@@ -20,8 +20,16 @@ DIM = 0.8
 class Drawing:
     """One robot, under a frame of its own that can be moved to keep the robot in the middle."""
 
-    def __init__(self, server: viser.ViserServer, name: str, player: Player, robot: AbstractVisibleRobot, across: float) -> None:
-        self._server, self._name, self._player, self._robot, self._across = server, name, player, robot, across
+    def __init__(
+        self, server: viser.ViserServer, name: str, player: Player, robot: AbstractVisibleRobot, across: float
+    ) -> None:
+        self._server, self._name, self._player, self._robot, self._across = (
+            server,
+            name,
+            player,
+            robot,
+            across,
+        )
         self._scene = Scene(robot.model)
         self._frame = server.scene.add_frame(name, show_axes=False)
         self._label = server.scene.add_label(f"{name}/label", "")
@@ -62,10 +70,21 @@ class Drawing:
         pose: dict[str, Any] = {"position": shape.position, "wxyz": quaternion(shape.rotation)}
         if shape.kind == GEOM.mjGEOM_PLANE:
             width, height = (2.0 * half if half > 0.0 else 2.0 * HORIZON for half in shape.size[:2])
-            return self._server.scene.add_grid(name, width, height, plane_color=GROUND, plane_opacity=1.0, cell_size=0.25, fade_distance=60.0, **pose)
+            return self._server.scene.add_grid(
+                name,
+                width,
+                height,
+                plane_color=GROUND,
+                plane_opacity=1.0,
+                cell_size=0.25,
+                fade_distance=60.0,
+                **pose,
+            )
         vertices, faces = mesh_of(self._robot.model, shape)
         opacity = None if shape.color[3] >= 1.0 else shape.color[3]
-        return self._server.scene.add_mesh_simple(name, vertices, faces, color=_rgb(shape, dark), opacity=opacity, side="double", **pose)
+        return self._server.scene.add_mesh_simple(
+            name, vertices, faces, color=_rgb(shape, dark), opacity=opacity, side="double", **pose
+        )
 
     def _place(self, follow: bool, dark: bool) -> None:
         where = self._robot.data.xpos[heaviest_body(self._robot.model.body_mass)]

@@ -51,9 +51,13 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
     """The policies to film: the newest of every run, or several of one."""
     for run in runs:
         if not shown_steps(run):
-            raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to film. Train it, or wait for its first one.")
+            raise CheckpointError(
+                f"{run.path} has no checkpoint yet, so that there is no policy to film. Train it, or wait for its first one."
+            )
     if points and len(runs) > 1:
-        raise ConfigError(f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run.")
+        raise ConfigError(
+            f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run."
+        )
     if len(runs) > 1:
         return [Tile(run, shown_steps(run)[-1], f"{run.variant}, seed {run.config.seed}") for run in runs]
     run = runs[0]
@@ -61,7 +65,9 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
     steps = [best_step(run) if point == "best" else point for point in points]
     missing = [step for step in steps if step not in available]
     if missing:
-        raise CheckpointError(f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}.")
+        raise CheckpointError(
+            f"{run.path} has no policy after {missing[0]} steps. Available: {', '.join(map(str, available))}."
+        )
     chosen = tuple(steps) or (spread_out(available, GRID_STEPS) if grid else available[-1:])
     return [Tile(run, step, f"{run.variant} after {step:,} steps") for step in chosen]
 
@@ -79,7 +85,13 @@ def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Callable[[str], None], tell: Tell = nobody) -> list[float]:
+def film(
+    tiles: Sequence[Tile],
+    config: FilmConfig,
+    out: pathlib.Path,
+    warn: Callable[[str], None],
+    tell: Tell = nobody,
+) -> list[float]:
     """Write the film to ``out``, whole or not at all; the returns at its end."""
     write = writer_for(out)
     check_replaceable(out)
@@ -89,7 +101,9 @@ def film(tiles: Sequence[Tile], config: FilmConfig, out: pathlib.Path, warn: Cal
     try:
         tell(None, "loading")
         players = [Player(tile.run, tile.step, warn, tile.title) for tile in tiles]
-        performance = Performance(players, config.episode.blackouts(tiles[0].run.config.sensors), config.episode.seed)
+        performance = Performance(
+            players, config.episode.blackouts(tiles[0].run.config.sensors), config.episode.seed
+        )
         try:
             frames = _frames(performance, renderer, config, tell)
             output_folder(out.parent)
@@ -109,7 +123,9 @@ def _is_drawn(run: Run) -> bool:
     return isinstance(robot, AbstractVisibleRobot)
 
 
-def picture_of(robot: AbstractRobot, renderer: Renderer | None, config: FilmConfig) -> UInt8[np.ndarray, "H W 3"]:
+def picture_of(
+    robot: AbstractRobot, renderer: Renderer | None, config: FilmConfig
+) -> UInt8[np.ndarray, "H W 3"]:
     """A robot as it stands, in the size of a tile."""
     if isinstance(robot, AbstractPicturedRobot):
         return fitted(robot.picture(), config.width, config.height)
@@ -123,7 +139,9 @@ def fitted(picture: UInt8[np.ndarray, "G V 3"], width: int, height: int) -> UInt
     return np.asarray(ImageOps.pad(Image.fromarray(picture), (width, height)))
 
 
-def _frames(performance: Performance, renderer: Renderer | None, config: FilmConfig, tell: Tell) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
+def _frames(
+    performance: Performance, renderer: Renderer | None, config: FilmConfig, tell: Tell
+) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
     """Pictures at the film's rate, each at the control step that its time has come to."""
     count = max(1, round(config.seconds * config.fps))
     over = False
@@ -139,7 +157,9 @@ def _frames(performance: Performance, renderer: Renderer | None, config: FilmCon
         yield side_by_side(tiles)
 
 
-def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence[Moment]) -> UInt8[np.ndarray, "H W 3"]:
+def annotated(
+    picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence[Moment]
+) -> UInt8[np.ndarray, "H W 3"]:
     """A picture with the return so far, a frame that is black while nothing is seen, and a strip of what was seen: light where sensors worked.
 
     The picture itself dims with the darkness of the last moments and not with every step: pictures that flash many times a second hurt.
@@ -150,8 +170,20 @@ def annotated(picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence
     draw = ImageDraw.Draw(image)
     font = ImageFont.load_default(size=max(10, image.height // 24))
     sight = "" if now.seen > 0.0 else "   sensors dark"
-    for row, text in enumerate((shortened(title, image.width - 24, font.getlength), f"{now.time:.1f} s   return {now.total:.1f}{sight}")):
-        draw.text((12, 8 + row * image.height // 18), text, font=font, fill=(255, 255, 255), stroke_width=2, stroke_fill=(0, 0, 0))
+    for row, text in enumerate(
+        (
+            shortened(title, image.width - 24, font.getlength),
+            f"{now.time:.1f} s   return {now.total:.1f}{sight}",
+        )
+    ):
+        draw.text(
+            (12, 8 + row * image.height // 18),
+            text,
+            font=font,
+            fill=(255, 255, 255),
+            stroke_width=2,
+            stroke_fill=(0, 0, 0),
+        )
     tone = round(255 * now.seen)
     draw.rectangle((0, 0, image.width - 1, image.height - 1), outline=(tone, tone, tone), width=BORDER)
     seen = np.array([moment.seen for moment in history])
@@ -203,7 +235,15 @@ def writer_for(out: pathlib.Path) -> Writer:
 def write_gif(path: pathlib.Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], rate: int) -> None:
     pictures = [Image.fromarray(frame).quantize(COLORS, dither=Image.Dither.NONE) for frame in frames]
     content = io.BytesIO()
-    pictures[0].save(content, format="GIF", save_all=True, append_images=pictures[1:], duration=round(1000 / rate), loop=0, optimize=True)
+    pictures[0].save(
+        content,
+        format="GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=round(1000 / rate),
+        loop=0,
+        optimize=True,
+    )
     path.write_bytes(content.getvalue())
 
 
@@ -214,9 +254,13 @@ def write_mp4(path: pathlib.Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], 
         stream = None
         for frame in frames:
             if stream is None:
-                stream = container.add_stream("libx264", rate=rate, options={"crf": "23", "preset": "veryfast"})
+                stream = container.add_stream(
+                    "libx264", rate=rate, options={"crf": "23", "preset": "veryfast"}
+                )
                 stream.height, stream.width = frame.shape[:2]
                 stream.pix_fmt = "yuv420p"
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24"))
+            )
         if stream is not None:
             container.mux(stream.encode())

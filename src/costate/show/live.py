@@ -39,7 +39,9 @@ def watched(run: pathlib.Path, port: int, resumed: bool, say: Callable[[str], No
     since = 0.0 if resumed else time.time()
     # In a process group of its own, so that Ctrl-C is training's alone; not in a session of its own, in which being polite has no effect on Linux.
     command = [sys.executable, "-m", "costate.show.live", str(run), str(port), str(os.getpid()), str(since)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0
+    )
     assert process.stdout is not None
     lines = process.stdout
 
@@ -77,7 +79,12 @@ def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
         # Imported only now: it takes seconds, which training needs itself at its start.
         from costate.show.view import view
 
-        view([open_run(run)], ViewConfig(port=port, fps=FRAMES_PER_SECOND), lambda line: print(line, flush=True), over)
+        view(
+            [open_run(run)],
+            ViewConfig(port=port, fps=FRAMES_PER_SECOND),
+            lambda line: print(line, flush=True),
+            over,
+        )
 
 
 def _take_only_what_is_left() -> None:

@@ -58,7 +58,9 @@ class Page:
         self._off_held = False
         self._titles = titles
         gui = self.server.gui
-        gui.configure_theme(show_logo=False, show_share_button=False, control_width="medium", brand_color=(31, 119, 180))
+        gui.configure_theme(
+            show_logo=False, show_share_button=False, control_width="medium", brand_color=(31, 119, 180)
+        )
         gui.set_panel_label("costate")
         self._status = gui.add_html("")
         self._add_play(gui)
@@ -136,7 +138,11 @@ class Page:
         self._factor, self._blind_in_status = factor, self.performance.blind
         lines = []
         for title, player, history, dark in zip(
-            self._titles, self.performance.players, self.performance.histories, self._blind_in_status, strict=True
+            self._titles,
+            self.performance.players,
+            self.performance.histories,
+            self._blind_in_status,
+            strict=True,
         ):
             now = history[-1] if history else None
             total = f"{now.total:.1f}" if now else "0"
@@ -144,10 +150,16 @@ class Page:
         state = f"{factor:.2f} × real time" if self.playing else "paused"
         second = self.performance.step * self.performance.timestep
         played = self.performance.returns
-        last = f"; last returns {', '.join('/'.join(f'{r:.0f}' for r in returns) for returns in played)}" if played else ""
+        last = (
+            f"; last returns {', '.join('/'.join(f'{r:.0f}' for r in returns) for returns in played)}"
+            if played
+            else ""
+        )
         where = f"episode {self.performance.seed}, {second:.2f} s, {state}{last}"
         lines += [where, html.escape(self._trouble)] if self._trouble else [where]
-        self._status.content = f'<div id="costate-status" style="font-size:.85em;padding:.2em .8em">{"<br>".join(lines)}</div>'
+        self._status.content = (
+            f'<div id="costate-status" style="font-size:.85em;padding:.2em .8em">{"<br>".join(lines)}</div>'
+        )
 
     def _ask(self, command: Command) -> Callable[[Any], None]:
         """What a widget calls: nothing happens in its thread."""
@@ -158,16 +170,32 @@ class Page:
             self._play = gui.add_button("Pause")
             self._play.on_click(self._ask(self._toggle))
             gui.add_button("Step", hint="One control step, while paused").on_click(self._ask(self._ask_step))
-            gui.add_button("Reset", hint="The same episode from its start").on_click(self._ask(lambda: self.performance.restart()))
-            gui.add_button("Next episode").on_click(self._ask(lambda: self.performance.restart(self.performance.seed + 1)))
-            speed = gui.add_slider("Speed", min=0.1, max=3.0, step=0.1, initial_value=1.0, hint="Seconds of the robot's time in a second")
+            gui.add_button("Reset", hint="The same episode from its start").on_click(
+                self._ask(lambda: self.performance.restart())
+            )
+            gui.add_button("Next episode").on_click(
+                self._ask(lambda: self.performance.restart(self.performance.seed + 1))
+            )
+            speed = gui.add_slider(
+                "Speed",
+                min=0.1,
+                max=3.0,
+                step=0.1,
+                initial_value=1.0,
+                hint="Seconds of the robot's time in a second",
+            )
             speed.on_update(self._ask(lambda: setattr(self, "speed", float(speed.value))))
 
     def _add_sensors(self, gui: viser.GuiApi) -> None:
         start = self.performance.blackouts
         with gui.add_folder("Sensors"):
             probability = gui.add_slider(
-                "Blackout", min=0.0, max=1.0, step=0.01, initial_value=start.probability, hint="Share of observations that go dark"
+                "Blackout",
+                min=0.0,
+                max=1.0,
+                step=0.01,
+                initial_value=start.probability,
+                hint="Share of observations that go dark",
             )
             burst = gui.add_slider(
                 "Burst steps",
@@ -182,7 +210,9 @@ class Page:
             lock = gui.add_checkbox("Keep them off", initial_value=False)
 
         def change() -> None:
-            self.performance.blackouts = Blackouts(float(probability.value), float(burst.value) or None, self.performance.blackouts.off)
+            self.performance.blackouts = Blackouts(
+                float(probability.value), float(burst.value) or None, self.performance.blackouts.off
+            )
 
         probability.on_update(self._ask(change))
         burst.on_update(self._ask(change))
@@ -191,7 +221,12 @@ class Page:
     def _add_robot(self, gui: viser.GuiApi) -> None:
         with gui.add_folder("Robot"):
             strength = gui.add_slider(
-                "Strength", min=0.1, max=5.0, step=0.1, initial_value=1.0, hint="Of a push, in weights of the robot, for a fifth of a second"
+                "Strength",
+                min=0.1,
+                max=5.0,
+                step=0.1,
+                initial_value=1.0,
+                hint="Of a push, in weights of the robot, for a fifth of a second",
             )
             buttons = gui.add_button_group("Push", tuple(DIRECTIONS))
 
@@ -206,7 +241,12 @@ class Page:
     def _add_picker(self, gui: viser.GuiApi, which: int, title: str) -> Any:
         run = self.performance.players[which].run
         label = "Policy after" if len(self._titles) == 1 else title
-        picker = gui.add_dropdown(label, _choices(run), initial_value=self._starts[which], hint="Training steps at which the policy was kept")
+        picker = gui.add_dropdown(
+            label,
+            _choices(run),
+            initial_value=self._starts[which],
+            hint="Training steps at which the policy was kept",
+        )
 
         def choose() -> None:
             value = str(picker.value)
@@ -222,7 +262,10 @@ class Page:
         scene.configure_default_lights(cast_shadow=False)
         reach, height = _extent(players[0].robot)
         apart = 1.5 * reach if len(players) > 1 else 0.0
-        drawings = [self._add_drawing(i, player, (2 * i - 1) * apart if apart else 0.0) for i, player in enumerate(players)]
+        drawings = [
+            self._add_drawing(i, player, (2 * i - 1) * apart if apart else 0.0)
+            for i, player in enumerate(players)
+        ]
         camera = self.server.initial_camera
         camera.look_at = (0.0, 0.0, height)
         # A screen is looked at from its front.

@@ -44,7 +44,9 @@ class Performance:
         self.timestep = timestep_of(record)
         self.episode_steps = record.episode_steps
         length = max(2, round(HISTORY / self.timestep))
-        self.histories: tuple[collections.deque[Moment], ...] = tuple(collections.deque(maxlen=length) for _ in players)
+        self.histories: tuple[collections.deque[Moment], ...] = tuple(
+            collections.deque(maxlen=length) for _ in players
+        )
         self.returns: collections.deque[tuple[float, ...]] = collections.deque(maxlen=RETURNS)
         """Of the last episodes that came to an end; side by side, one that is over for either is over for both."""
         self.seed = seed
@@ -96,7 +98,9 @@ class Performance:
                 continue
             model, data = robot.model, robot.data
             body = heaviest_body(model.body_mass)
-            data.xfrc_applied[body, :3] = np.asarray(push.direction) * push.strength * float(model.body_mass.sum()) * 9.81
+            data.xfrc_applied[body, :3] = (
+                np.asarray(push.direction) * push.strength * float(model.body_mass.sum()) * 9.81
+            )
         self._pushed = max(1, round(PUSH / self.timestep))
 
     def load(self, which: int, step: int) -> None:
@@ -135,7 +139,9 @@ def strongest(history: Sequence[Moment], names: Sequence[str], count: int) -> li
     if not history:
         return []
     recent = list(history)[-20:]
-    size = np.mean([_scaled(moment.remembered) ** 2 + _scaled(moment.expected) ** 2 for moment in recent], axis=0)
+    size = np.mean(
+        [_scaled(moment.remembered) ** 2 + _scaled(moment.expected) ** 2 for moment in recent], axis=0
+    )
     order = np.argsort(-size)[:count]
     remembered, expected = _scaled(recent[-1].remembered), _scaled(recent[-1].expected)
     return [(names[i], float(remembered[i]), float(expected[i])) for i in order]

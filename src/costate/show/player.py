@@ -51,8 +51,15 @@ class Player:
         self.load(step)
         self.robot = task.visible()
         actuators = self.robot.actuators
-        self._look = jax.jit(lambda weights, now, memory: eqx.combine(weights, self._rest).look(actuators, now, memory))
-        self._seed, self._step, self._total, self._memory = 0, 0, 0.0, eqx.combine(self._weights, self._rest).empty_memory(actuators)
+        self._look = jax.jit(
+            lambda weights, now, memory: eqx.combine(weights, self._rest).look(actuators, now, memory)
+        )
+        self._seed, self._step, self._total, self._memory = (
+            0,
+            0,
+            0.0,
+            eqx.combine(self._weights, self._rest).empty_memory(actuators),
+        )
         self.start(0)
 
     def load(self, step: Point) -> None:

@@ -61,11 +61,16 @@ class LivePlots:
         thinned = [history[::-1][::stride][::-1] for history in histories]
         time = np.array([moment.time for moment in thinned[0]])
         for plot, handle in zip(PLOTS, self._plots, strict=True):
-            handle.data = (time, *(np.array([plot.number(moment) for moment in history], float) for history in thinned))
+            handle.data = (
+                time,
+                *(np.array([plot.number(moment) for moment in history], float) for history in thinned),
+            )
         for handle, history in zip(self._actions, thinned, strict=True):
             actions: Float[np.ndarray, "T A"] = np.array([moment.action for moment in history], float)
             handle.data = (time, *actions.T[: len(ACTION_COLORS)])
-        for bars, title, history, player in zip(self._bars, self._titles, histories, self._performance.players, strict=True):
+        for bars, title, history, player in zip(
+            self._bars, self._titles, histories, self._performance.players, strict=True
+        ):
             bars.content = bars_of(title, strongest(history, player.names, STRONGEST))
 
 
@@ -73,14 +78,21 @@ def _series(label: str, color: str) -> dict[str, Any]:
     return {"label": label, "stroke": color, "width": 1.5, "points": {"show": False}}
 
 
-def _add(gui: viser.GuiApi, title: str, lines: Sequence[dict[str, Any]], scale: tuple[float, float] | None) -> Any:
+def _add(
+    gui: viser.GuiApi, title: str, lines: Sequence[dict[str, Any]], scale: tuple[float, float] | None
+) -> Any:
     empty = np.zeros(2)
     scales: dict[str, Any] = {"x": {"time": False}}
     if scale is not None:
         scales["y"] = {"range": scale}
     series: Any = ({"label": "s"}, *lines)
     return gui.add_uplot(
-        (np.array([0.0, 1.0]), *(empty for _ in lines)), series, title=title, scales=scales, height=110, legend={"show": len(lines) > 1}
+        (np.array([0.0, 1.0]), *(empty for _ in lines)),
+        series,
+        title=title,
+        scales=scales,
+        height=110,
+        legend={"show": len(lines) > 1},
     )
 
 
@@ -109,7 +121,11 @@ def _bar(share: float, color: str) -> str:
 class TrainingPlots:
     """The learning curves of the runs. As pictures in the text: the client's plots have no width if they are made in a tab that is not open."""
 
-    CURVES = (("training/episode_reward", "return in training"), ("costate/cosine", "cos(h, λ̂) in training"), ("training/sps", "steps per second"))
+    CURVES = (
+        ("training/episode_reward", "return in training"),
+        ("costate/cosine", "cos(h, λ̂) in training"),
+        ("training/sps", "steps per second"),
+    )
 
     def __init__(self, gui: viser.GuiApi, titles: Sequence[str]) -> None:
         self._titles = titles
@@ -117,8 +133,13 @@ class TrainingPlots:
 
     def update(self, metrics: Sequence[Sequence[dict[str, Any]]]) -> None:
         """Draw what runs have logged so far."""
-        pictures = [curve_picture(title, [_curve(rows, name) for rows in metrics]) for name, title in self.CURVES]
-        key = "".join(f'<span style="color:{color}">■</span> {html.escape(title)} ' for title, color in zip(self._titles, COLORS, strict=False))
+        pictures = [
+            curve_picture(title, [_curve(rows, name) for rows in metrics]) for name, title in self.CURVES
+        ]
+        key = "".join(
+            f'<span style="color:{color}">■</span> {html.escape(title)} '
+            for title, color in zip(self._titles, COLORS, strict=False)
+        )
         self._text.content = f'<div class="costate-training" style="font-size:.8em;padding:.3em .8em">{key}{"".join(pictures)}</div>'
 
 
@@ -139,7 +160,11 @@ def curve_picture(title: str, curves: Sequence[Sequence[tuple[float, float]]]) -
     lines = []
     for curve, color in zip(curves, COLORS, strict=False):
         thinned = [*curve[:: -(-len(curve) // POINTS)], curve[-1]] if curve else []
-        path = " ".join(f"{WIDTH * (x - left) / across:.1f},{HEIGHT * (1.0 - (y - bottom) / up):.1f}" for x, y in thinned if np.isfinite(y))
+        path = " ".join(
+            f"{WIDTH * (x - left) / across:.1f},{HEIGHT * (1.0 - (y - bottom) / up):.1f}"
+            for x, y in thinned
+            if np.isfinite(y)
+        )
         lines.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>')
     frame = f'<rect width="{WIDTH:.0f}" height="{HEIGHT:.0f}" fill="none" stroke="#ddd"/>'
     return (

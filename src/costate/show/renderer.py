@@ -31,13 +31,19 @@ def open_context(width: int, height: int) -> Any:
             context = importlib.import_module(name).GLContext(width, height)
             context.make_current()
         except Exception as error:
-            failures.append(f"{name.removeprefix('mujoco.')}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-            for module in [module for module in sys.modules if module == name or module.split(".")[0] == "OpenGL"]:
+            failures.append(
+                f"{name.removeprefix('mujoco.')}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            )
+            for module in [
+                module for module in sys.modules if module == name or module.split(".")[0] == "OpenGL"
+            ]:
                 del sys.modules[module]
         else:
             return context
     packages = " or ".join(f"apt-get install {packages}" for packages in BACKENDS.values())
-    raise ConfigError(f"There is nothing to draw with: neither EGL nor OSMesa works here ({'; '.join(failures)}). On Debian: {packages}.")
+    raise ConfigError(
+        f"There is nothing to draw with: neither EGL nor OSMesa works here ({'; '.join(failures)}). On Debian: {packages}."
+    )
 
 
 class Renderer:
@@ -59,7 +65,9 @@ class Renderer:
         camera.lookat[:2] = where[:2]
         # Slowly, so that a robot that falls is seen to fall.
         camera.lookat[2] += CLIMB * (where[2] - camera.lookat[2])
-        mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, mujoco.mjtCatBit.mjCAT_ALL, scene)
+        mujoco.mjv_updateScene(
+            model, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, mujoco.mjtCatBit.mjCAT_ALL, scene
+        )
         viewport = mujoco.MjrRect(0, 0, self._width, self._height)
         mujoco.mjr_render(viewport, scene, graphics)
         picture = np.empty((self._height, self._width, 3), np.uint8)

@@ -9,4 +9,6 @@ def require(what: str, *modules: str) -> None:
     """Raise if a package is missing that comes with the extra ``view``."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        raise ConfigError(f"{what} needs {', '.join(missing)}, which is not installed. Install it with: pip install 'costate[view]'.")
+        raise ConfigError(
+            f"{what} needs {', '.join(missing)}, which is not installed. Install it with: pip install 'costate[view]'."
+        )

@@ -40,12 +40,24 @@ class Scene:
     """What there is to draw of one robot, in the order of MuJoCo's own scene."""
 
     def __init__(self, model: Any) -> None:
-        self._option, self._camera, self._perturbation = mujoco.MjvOption(), mujoco.MjvCamera(), mujoco.MjvPerturb()
+        self._option, self._camera, self._perturbation = (
+            mujoco.MjvOption(),
+            mujoco.MjvCamera(),
+            mujoco.MjvPerturb(),
+        )
         self._scene = mujoco.MjvScene(model, LARGEST_SCENE)
 
     def shapes(self, model: Any, data: Any) -> list[Shape]:
         """As the robot stands now; what is fully transparent is left out."""
-        mujoco.mjv_updateScene(model, data, self._option, self._perturbation, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        mujoco.mjv_updateScene(
+            model,
+            data,
+            self._option,
+            self._perturbation,
+            self._camera,
+            mujoco.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
         found = (_shape(self._scene.geoms[i]) for i in range(self._scene.ngeom))
         return [shape for shape in found if shape.kind in DRAWN and shape.color[3] > 0.0]
 
@@ -54,7 +66,15 @@ def _shape(geom: Any) -> Shape:
     size = tuple(round(float(part), 6) for part in geom.size)
     color = tuple(float(part) for part in geom.rgba)
     moves = geom.category != mujoco.mjtCatBit.mjCAT_STATIC
-    return Shape(int(geom.type), size, geom.pos.astype(float), geom.mat.astype(float).reshape(3, 3), color, int(geom.dataid), bool(moves))  # type: ignore[arg-type]
+    return Shape(
+        int(geom.type),
+        size,
+        geom.pos.astype(float),
+        geom.mat.astype(float).reshape(3, 3),
+        color,
+        int(geom.dataid),
+        bool(moves),
+    )  # type: ignore[arg-type]
 
 
 def mesh_of(model: Any, shape: Shape) -> tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]:
@@ -90,7 +110,9 @@ def _box(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 def _plane(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     x, y = (half if half > 0.0 else HORIZON for half in shape.size[:2])
-    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array([[0, 1, 2], [0, 2, 3]])
+    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array(
+        [[0, 1, 2], [0, 2, 3]]
+    )
 
 
 def _mesh(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -98,12 +120,18 @@ def _mesh(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     number = shape.data // 2
     first, count = model.mesh_vertadr[number], model.mesh_vertnum[number]
     start, faces = model.mesh_faceadr[number], model.mesh_facenum[number]
-    return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[start : start + faces], int)
+    return np.array(model.mesh_vert[first : first + count], float), np.array(
+        model.mesh_face[start : start + faces], int
+    )
 
 
 def _height_field(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     number = shape.data
-    rows, columns, first = int(model.hfield_nrow[number]), int(model.hfield_ncol[number]), int(model.hfield_adr[number])
+    rows, columns, first = (
+        int(model.hfield_nrow[number]),
+        int(model.hfield_ncol[number]),
+        int(model.hfield_adr[number]),
+    )
     x, y, top, _ = model.hfield_size[number]
     heights = np.asarray(model.hfield_data[first : first + rows * columns], float) * top
     across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))

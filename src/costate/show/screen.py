@@ -16,12 +16,28 @@ UPRIGHT = (0.5**0.5, -(0.5**0.5), 0.0, 0.0)
 class Screen:
     """The picture of one robot, in the place of a drawing."""
 
-    def __init__(self, server: viser.ViserServer, name: str, player: Player, robot: AbstractPicturedRobot, across: float) -> None:
+    def __init__(
+        self,
+        server: viser.ViserServer,
+        name: str,
+        player: Player,
+        robot: AbstractPicturedRobot,
+        across: float,
+    ) -> None:
         self._player, self._robot = player, robot
         picture = robot.picture()
         width = HEIGHT * picture.shape[1] / picture.shape[0]
         place = (across, 0.0, 0.5 * HEIGHT)
-        self._image = server.scene.add_image(name, picture, width, HEIGHT, wxyz=UPRIGHT, position=place, cast_shadow=False, receive_shadow=False)
+        self._image = server.scene.add_image(
+            name,
+            picture,
+            width,
+            HEIGHT,
+            wxyz=UPRIGHT,
+            position=place,
+            cast_shadow=False,
+            receive_shadow=False,
+        )
         self._label = server.scene.add_label(f"{name}/label", "", position=(0.0, -0.6 * HEIGHT, 0.0))
 
     def update(self, dark: bool, follow: bool) -> None:

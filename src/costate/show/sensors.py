@@ -44,7 +44,9 @@ class Switch(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros(batch, bool)
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         return reading._replace(seen=reading.seen & ~state[:, None]), state
 
 
@@ -74,14 +76,25 @@ class SwitchedSensors:
     def read(self, observation: Float[np.ndarray, " O"], dark: bool, seed: int, step: int) -> Seen:
         """The observation of a step of the episode ``seed``, through the sensors; nothing of an earlier episode is left where one starts."""
         if observation.shape != (self._size,):
-            raise ConfigError(f"The robot shows {observation.size} numbers, but the policy was trained with {self._size}.")
+            raise ConfigError(
+                f"The robot shows {observation.size} numbers, but the policy was trained with {self._size}."
+            )
         timestep, self._states, share = self._read(
-            np.asarray(observation, np.float32), self._states, np.array([dark]), np.uint32(seed), np.uint32(step)
+            np.asarray(observation, np.float32),
+            self._states,
+            np.array([dark]),
+            np.uint32(seed),
+            np.uint32(step),
         )
         return Seen(timestep, float(share))
 
     def _apply(
-        self, observation: Float[Array, " O"], states: tuple[FaultState, ...], dark: Bool[Array, " 1"], seed: UInt[Array, ""], step: UInt[Array, ""]
+        self,
+        observation: Float[Array, " O"],
+        states: tuple[FaultState, ...],
+        dark: Bool[Array, " 1"],
+        seed: UInt[Array, ""],
+        step: UInt[Array, ""],
     ) -> tuple[TimeStep, tuple[FaultState, ...], Float[Array, ""]]:
         # Made in here, because each operation outside of a compiled program takes longer than all of it.
         key, is_first = jax.random.fold_in(jax.random.key(seed), step), (step == 0)[None]
@@ -89,8 +102,12 @@ class SwitchedSensors:
         reading, following = Reading(true, everything), []
         for number, (fault, state) in enumerate(zip(self._faults, states, strict=True)):
             given = dark if number == self._switch else state
-            reading, after = fault.apply(reading, given, is_first, fault.draw(jax.random.fold_in(key, number), 1, self._size))
+            reading, after = fault.apply(
+                reading, given, is_first, fault.draw(jax.random.fold_in(key, number), 1, self._size)
+            )
             following.append(after)
         shown, complete = with_mask(self._config, *reading), with_mask(self._config, true, everything)
-        timestep = TimeStep(shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete, reading.seen.any(-1))
+        timestep = TimeStep(
+            shown, jnp.zeros(1), jnp.ones(1), is_first, jnp.zeros(1, bool), complete, reading.seen.any(-1)
+        )
         return timestep, tuple(following), reading.seen.mean()

@@ -30,7 +30,9 @@ class EpisodeConfig:
         if self.dropout is not None and not 0.0 <= self.dropout <= 1.0:
             raise ConfigError(f"dropout is {self.dropout}, but a probability lies between 0 and 1.")
         if self.burst_length is not None and not 0.0 <= self.burst_length < math.inf:
-            raise ConfigError(f"burst_length is {self.burst_length}, but it is a mean number of steps. Use 0 to draw every step by itself.")
+            raise ConfigError(
+                f"burst_length is {self.burst_length}, but it is a mean number of steps. Use 0 to draw every step by itself."
+            )
         check_seed(self.seed)
 
     def blackouts(self, trained: SensorConfig) -> Blackouts:
@@ -56,7 +58,9 @@ class ViewConfig:
     def __post_init__(self) -> None:
         check_port(self.port)
         if not 0.0 < self.fps <= 100.0:
-            raise ConfigError(f"fps is {self.fps}, but it must lie between 0 and 100. A browser draws no more than 60.")
+            raise ConfigError(
+                f"fps is {self.fps}, but it must lie between 0 and 100. A browser draws no more than 60."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +79,17 @@ class FilmConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.seconds < math.inf:
-            raise ConfigError(f"seconds is {self.seconds}, but a film has a length. Give a positive number, such as 10.")
+            raise ConfigError(
+                f"seconds is {self.seconds}, but a film has a length. Give a positive number, such as 10."
+            )
         if not 1 <= self.fps <= 100:
             raise ConfigError(f"fps is {self.fps}, but it must lie between 1 and 100. 25 is what films have.")
         for name in ("width", "height"):
             size = getattr(self, name)
             if not 64 <= size <= LARGEST_SIDE or size % 2:
-                raise ConfigError(f"{name} is {size}, but it must be an even number of pixels between 64 and {LARGEST_SIDE}.")
+                raise ConfigError(
+                    f"{name} is {size}, but it must be an even number of pixels between 64 and {LARGEST_SIDE}."
+                )
 
 
 def check_port(port: int) -> None:

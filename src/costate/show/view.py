@@ -22,16 +22,27 @@ SECONDS_BETWEEN_LOOKS = 5.0
 def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
     """Robots with the policies of one or two runs."""
     if not 1 <= len(runs) <= 2:
-        raise ConfigError(f"{counted(len(runs), 'run')} were given, but one or two can be viewed. For example: costate view runs/…")
+        raise ConfigError(
+            f"{counted(len(runs), 'run')} were given, but one or two can be viewed. For example: costate view runs/…"
+        )
     for run in runs:
         if not shown_steps(run):
-            raise CheckpointError(f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one.")
+            raise CheckpointError(
+                f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one."
+            )
     prepare_jax()
-    players = [Player(run, config.step, warn, title) for run, title in zip(runs, titles_of(runs), strict=True)]
+    players = [
+        Player(run, config.step, warn, title) for run, title in zip(runs, titles_of(runs), strict=True)
+    ]
     return Performance(players, config.episode.blackouts(runs[0].config.sensors), config.episode.seed)
 
 
-def view(runs: Sequence[Run], config: ViewConfig, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False) -> None:
+def view(
+    runs: Sequence[Run],
+    config: ViewConfig,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Serve the page until ``stopped``, or until Ctrl-C."""
     performance = open_performance(runs, config, lambda warning: say(f"warning: {warning}"))
     page = None

@@ -90,7 +90,11 @@ def regret(result: Evaluation) -> Regret | None:
         return None
     count, scale = len(result.returns), abs(optimum.mean_return)
     error = np.std(result.returns, ddof=1) / np.sqrt(count) if count > 1 else np.nan
-    return Regret(optimum.mean_return, (optimum.mean_return - result.mean) / scale, float(np.hypot(error, optimum.standard_error)) / scale)
+    return Regret(
+        optimum.mean_return,
+        (optimum.mean_return - result.mean) / scale,
+        float(np.hypot(error, optimum.standard_error)) / scale,
+    )
 
 
 def evaluate(
@@ -122,12 +126,22 @@ def evaluate(
     check_seed(seed)
     checkpoint, controller = load_controller(run, step, warn)
     returns = play(run.config.task, controller, sensors, episodes, seed, tell)
-    result = Evaluation(run.config.task, sensors.dropout, seed, checkpoint.env_steps, tuple(float(r) for r in returns), sensors.other_faults)
+    result = Evaluation(
+        run.config.task,
+        sensors.dropout,
+        seed,
+        checkpoint.env_steps,
+        tuple(float(r) for r in returns),
+        sensors.other_faults,
+    )
     return result, _write(run, result)
 
 
 def evaluated_sensors(
-    config: RunConfig, asked: SensorConfig, given: Collection[str] = (), warn: Callable[[str], None] = lambda text: None
+    config: RunConfig,
+    asked: SensorConfig,
+    given: Collection[str] = (),
+    warn: Callable[[str], None] = lambda text: None,
 ) -> SensorConfig:
     """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task.
 
@@ -135,12 +149,18 @@ def evaluated_sensors(
     be a contradiction: it is left out where it has nothing to act on, and bursts are as long as they must be.
     """
     trained, task = config.sensors, config.task_record
-    inherited = [name for name in MANNERS if name not in given and getattr(asked, name) == getattr(trained, name)]
+    inherited = [
+        name for name in MANNERS if name not in given and getattr(asked, name) == getattr(trained, name)
+    ]
     fitting = without_idle(dataclasses.replace(asked, mask_input=trained.mask_input), inherited)
     chosen = lengthened(fitting, inherited)
     check_sensors(chosen, task.observation, task.episode_steps)
     for name in (name for name in LENGTHS if getattr(chosen, name) != getattr(fitting, name)):
-        often = ", ".join(f"{fault} is {getattr(chosen, fault):g}" for fault in MANNERS[name] if getattr(chosen, fault) > 0.0)
+        often = ", ".join(
+            f"{fault} is {getattr(chosen, fault):g}"
+            for fault in MANNERS[name]
+            if getattr(chosen, fault) > 0.0
+        )
         warn(
             f"{name} is {getattr(chosen, name):.4g} and not {getattr(trained, name):.4g} as in training, the least that is possible where {often}. "
             f"Give {name} for longer bursts."
@@ -153,7 +173,9 @@ def sensors_at(config: RunConfig, dropout: float) -> SensorConfig:
     return evaluated_sensors(config, dataclasses.replace(config.sensors, dropout=dropout))
 
 
-def play(task: str, agent: AbstractAgent, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody) -> Float[np.ndarray, " N"]:
+def play(
+    task: str, agent: AbstractAgent, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody
+) -> Float[np.ndarray, " N"]:
     """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
@@ -184,7 +206,13 @@ def round_keys(seed: int, rounds: int) -> Key[Array, " R"]:
 def to_json(result: Evaluation) -> dict[str, Any]:
     """What is written of an evaluation: its summary, and every return."""
     low, high = result.quartiles
-    summary = {"mean": result.mean, "median": result.median, "quartile_low": low, "quartile_high": high, "episodes": len(result.returns)}
+    summary = {
+        "mean": result.mean,
+        "median": result.median,
+        "quartile_low": low,
+        "quartile_high": high,
+        "episodes": len(result.returns),
+    }
     known = regret(result)
     if known is not None:
         summary |= {"optimum": known.optimum, "regret": known.share}
@@ -199,8 +227,13 @@ def _write(run: Run, result: Evaluation) -> pathlib.Path:
     return path
 
 
-def _file(run: Run, env_steps: int, dropout: float, faults: dict[str, Any], episodes: int, seed: int) -> pathlib.Path:
-    others = "".join(f"_{name}_{'+'.join(value) if isinstance(value, tuple) else value}" for name, value in sorted(faults.items()))
+def _file(
+    run: Run, env_steps: int, dropout: float, faults: dict[str, Any], episodes: int, seed: int
+) -> pathlib.Path:
+    others = "".join(
+        f"_{name}_{'+'.join(value) if isinstance(value, tuple) else value}"
+        for name, value in sorted(faults.items())
+    )
     name = f"step_{env_steps:012d}_dropout_{dropout:g}{others}_episodes_{episodes}_seed_{seed}.json"
     if len(name.encode()) > LONGEST_NAME:
         # What stands in the document in full.
@@ -214,7 +247,9 @@ def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 
     None if there is none, or none that can be read. One with other random numbers is not reused: its blackouts are others than those of the
     evaluations that it would be compared with.
     """
-    found = read_evaluation(_file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed))
+    found = read_evaluation(
+        _file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed)
+    )
     return found if found is not None and found.draws == DRAWS else None
 
 
@@ -226,8 +261,13 @@ def read_evaluation(path: pathlib.Path) -> Evaluation | None:
         if not returns or not np.isfinite(returns).all() or not 0.0 <= dropout <= 1.0:
             return None
         # Older evaluations knew no other faults.
-        faults = {name: tuple(value) if isinstance(value, list) else value for name, value in record.get("faults", {}).items()}
+        faults = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in record.get("faults", {}).items()
+        }
         draws = int(record.get("draws", 1))
-        return Evaluation(record["task"], dropout, int(record["seed"]), int(record["env_steps"]), returns, faults, draws)
+        return Evaluation(
+            record["task"], dropout, int(record["seed"]), int(record["env_steps"]), returns, faults, draws
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -58,13 +58,19 @@ class Exported:
     """The sensors of its training."""
 
 
-def load_policy(source: Run | str | os.PathLike[str], step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Policy:
+def load_policy(
+    source: Run | str | os.PathLike[str], step: Point = None, warn: Callable[[str], None] = warnings.warn
+) -> Policy:
     """The policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
     if not isinstance(source, Run) and pathlib.Path(source).is_file():
         if step is not None:
-            raise ConfigError(f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. Leave it out.")
+            raise ConfigError(
+                f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. Leave it out."
+            )
         return Policy(read(source))
-    return Policy(bundle_of(source if isinstance(source, Run) else open_run(pathlib.Path(source)), step, warn))
+    return Policy(
+        bundle_of(source if isinstance(source, Run) else open_run(pathlib.Path(source)), step, warn)
+    )
 
 
 def bundle_of(run: Run, step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
@@ -75,7 +81,9 @@ def bundle_of(run: Run, step: Point = None, warn: Callable[[str], None] = warnin
 def hidden_groups(run: Run) -> tuple[str, ...]:
     """Groups of sensors that the run's task shows, and its policy was trained without."""
     layout = run.config.task_record.observation
-    absent = np.split(absent_sensors(run.config.sensors, layout), np.cumsum([size for _, size in layout])[:-1])
+    absent = np.split(
+        absent_sensors(run.config.sensors, layout), np.cumsum([size for _, size in layout])[:-1]
+    )
     return tuple(name for (name, _), hidden in zip(layout, absent, strict=True) if hidden.any())
 
 
@@ -103,7 +111,9 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
         "provenance": {
             "task": config.task,
             # Some environments do not say how long a step takes, and JSON has no word for what is not a number.
-            "control_timestep": timestep if math.isfinite(timestep := config.task_record.control_timestep) else None,
+            "control_timestep": timestep
+            if math.isfinite(timestep := config.task_record.control_timestep)
+            else None,
             "seed": config.seed,
             "env_steps": checkpoint.env_steps,
             "costate": importlib.metadata.version("costate"),
@@ -118,7 +128,13 @@ def _normaliser(controller: AbstractController) -> dict[str, np.ndarray]:
     return {f"normaliser.{name}": tensor for name, tensor in to_tensors(controller.stats).items()}
 
 
-def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path | None = None, step: Point = None, tell: Tell = nobody) -> Exported:
+def export(
+    source: Run | str | os.PathLike[str],
+    format: str,
+    out: pathlib.Path | None = None,
+    step: Point = None,
+    tell: Tell = nobody,
+) -> Exported:
     """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
@@ -136,7 +152,13 @@ def export(source: Run | str | os.PathLike[str], format: str, out: pathlib.Path 
         output_folder(path.parent)
         write_atomically(path, content)
     tell(0.8, "timing steps")
-    return Exported(tuple(files), parity, float(np.median(step_microseconds(policy, runner))), reads(policy), trained_with(policy))
+    return Exported(
+        tuple(files),
+        parity,
+        float(np.median(step_microseconds(policy, runner))),
+        reads(policy),
+        trained_with(policy),
+    )
 
 
 def reads(policy: Policy) -> str:
@@ -155,7 +177,11 @@ def trained_with(policy: Policy) -> str:
         # Of a later version, or of another program.
         failing = json.dumps(recorded)
     absent = ", ".join(f"{name} ({size})" for name, size in policy.absent_sensors)
-    told = {"none": "", "bit": "; told whether anything was seen", "bits": "; told of every sensor whether it was seen"}
+    told = {
+        "none": "",
+        "bit": "; told whether anything was seen",
+        "bits": "; told of every sensor whether it was seen",
+    }
     return f"{failing}{f'; without {absent}, which it does not read' if absent else ''}{told[policy.description['mask_input']]}"
 
 
@@ -165,7 +191,11 @@ def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: 
         return
     run = source if isinstance(source, Run) else open_run(pathlib.Path(source))
     trained = trained_bundle(run, step, lambda _: None)
-    check_parity(policy, trained_step(trained, inputs_without(trained, hidden_groups(run))), "reduced (without hidden sensors)")
+    check_parity(
+        policy,
+        trained_step(trained, inputs_without(trained, hidden_groups(run))),
+        "reduced (without hidden sensors)",
+    )
 
 
 def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
@@ -174,7 +204,9 @@ def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
     if len(names) == 1:
         return [output_file(where, names[0])]
     if where.exists() and not where.is_dir():
-        raise ExportError(f"{where} is a file, but the form {format} is a folder of {', '.join(names)}. Give a folder with --out.")
+        raise ExportError(
+            f"{where} is a file, but the form {format} is a folder of {', '.join(names)}. Give a folder with --out."
+        )
     for name in names:
         check_replaceable(where / name)
     return [where / name for name in names]
@@ -187,7 +219,9 @@ def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
         return {BUNDLE_FILE: bundle}, bundle_step(bundle)
     if format == "numpy":
         runtime = pathlib.Path(numpy_runtime.__file__).read_bytes()
-        return {BUNDLE_FILE: bundle, RUNTIME_FILE: runtime, GUIDE_FILE: _guide(policy).encode()}, numpy_step(bundle)
+        return {BUNDLE_FILE: bundle, RUNTIME_FILE: runtime, GUIDE_FILE: _guide(policy).encode()}, numpy_step(
+            bundle
+        )
     if format == "onnx":
         # Imported where it is needed: the package onnx is an extra.
         from costate.deploy.onnx_graph import onnx_model

@@ -49,11 +49,17 @@ class RandomAgent(AbstractAgent):
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return self.key
 
-    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(
+        self, env: AbstractActuators, now: TimeStep, memory: Carry
+    ) -> tuple[Float[Array, "B A"], Carry]:
         key, key_control = jax.random.split(memory)
         if np.max(np.abs([env.action_low, env.action_high])) > WIDEST_BOUND:
-            raise CostateError("The controls of this task have no bounds, so that there are no uniform random ones.")
-        return scale_control(env, jax.random.uniform(key_control, (env.batch_size, env.action_size), minval=-1.0)), key
+            raise CostateError(
+                "The controls of this task have no bounds, so that there are no uniform random ones."
+            )
+        return scale_control(
+            env, jax.random.uniform(key_control, (env.batch_size, env.action_size), minval=-1.0)
+        ), key
 
 
 def random_return(task: str, tell: Tell = nobody) -> RandomReturn:
@@ -85,7 +91,11 @@ def _file(task: str) -> pathlib.Path | None:
         return None
     record = TASKS[task]
     decisive = [task, record.engine, record.episode_steps, EPISODES, SEED, versions()]
-    return folder.parent / "random_returns" / f"{task}-{hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:12]}.json"
+    return (
+        folder.parent
+        / "random_returns"
+        / f"{task}-{hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:12]}.json"
+    )
 
 
 def _read(file: pathlib.Path) -> RandomReturn | None:

@@ -45,12 +45,16 @@ class Episode:
     """Whether the episode ended by itself."""
 
 
-def record_episode(task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None) -> Episode:
+def record_episode(
+    task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None
+) -> Episode:
     """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since no time limit is applied."""
     record, sensors = TASKS[task], SensorConfig(dropout)
     steps = record.episode_steps if steps is None else steps
     if steps < 1:
-        raise ConfigError(f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}.")
+        raise ConfigError(
+            f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}."
+        )
     seen = np.random.default_rng(seed).random(steps) >= sensors.dropout
     stage = record.stage(seed)
     with jax.enable_x64(True):
@@ -61,7 +65,8 @@ def in_double(controller: AbstractController) -> AbstractController:
     """The same controller in float64; call it where that is switched on."""
     # Through NumPy, because JAX would compile a conversion for every shape.
     doubled: AbstractController = jax.tree.map(
-        lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf, controller
+        lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf,
+        controller,
     )
     return doubled
 
@@ -88,17 +93,23 @@ def _respond(
     return control[0], controller.feature(now, memory)[0], controller.hidden(after)[0], after
 
 
-def _play(task: Task, stage: AbstractStage, controller: AbstractController, seen: Bool[np.ndarray, " T"]) -> Episode:
+def _play(
+    task: Task, stage: AbstractStage, controller: AbstractController, seen: Bool[np.ndarray, " T"]
+) -> Episode:
     memory, rows, terminated = controller.empty_memory(stage.robot), [], False
     for t, sees in enumerate(seen):
         observation = stage.observe()
-        control, feature, hidden, after = _respond(controller, stage.robot, jnp.asarray(observation), jnp.asarray(sees), jnp.asarray(t == 0), memory)
+        control, feature, hidden, after = _respond(
+            controller, stage.robot, jnp.asarray(observation), jnp.asarray(sees), jnp.asarray(t == 0), memory
+        )
         reward, terminated = stage.step(np.asarray(control))
         rows.append((observation, sees, memory, feature, hidden, control, np.float64(reward)))
         memory = after
         if terminated:
             break
-    observations, saw, memories, features, hiddens, controls, rewards = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    observations, saw, memories, features, hiddens, controls, rewards = jax.tree.map(
+        lambda *leaves: np.stack(leaves), *rows
+    )
     return Episode(
         task=task,
         controller=controller,

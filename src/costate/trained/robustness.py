@@ -19,7 +19,11 @@ from costate.trained.evaluation import Evaluation, evaluate, evaluated_sensors, 
 
 GRID = (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 """Of blackout probabilities."""
-PARAMETERS = tuple(field.name for field in dataclasses.fields(SensorConfig) if field.name not in ("dark", "hide", "mask_input"))
+PARAMETERS = tuple(
+    field.name
+    for field in dataclasses.fields(SensorConfig)
+    if field.name not in ("dark", "hide", "mask_input")
+)
 """Settings of the sensors that are numbers."""
 AS_TRAINED: Mapping[str, Any] = MappingProxyType({})
 
@@ -36,7 +40,13 @@ class Degradation:
     def values(self) -> np.ndarray:
         """Of the setting."""
         usual = getattr(SensorConfig, self.parameter)
-        return np.array([e.dropout if self.parameter == "dropout" else e.faults.get(self.parameter, usual) for e in self.evaluations], float)
+        return np.array(
+            [
+                e.dropout if self.parameter == "dropout" else e.faults.get(self.parameter, usual)
+                for e in self.evaluations
+            ],
+            float,
+        )
 
     @property
     def means(self) -> np.ndarray:
@@ -58,9 +68,15 @@ def area_under(x: np.ndarray, y: np.ndarray) -> float:
 def check_grid(values: Sequence[float], parameter: str = "dropout") -> tuple[float, ...]:
     """The grid in rising order; raises if it is empty, repeats itself or holds what the setting cannot be."""
     if parameter not in PARAMETERS:
-        raise ConfigError(f"There is no sensor setting {parameter!r} to make a grid of. {nearest(parameter, PARAMETERS)}")
+        raise ConfigError(
+            f"There is no sensor setting {parameter!r} to make a grid of. {nearest(parameter, PARAMETERS)}"
+        )
     probability = parameter in PROBABILITIES
-    if not values or len(set(values)) < len(values) or (probability and not all(0.0 <= p <= 1.0 for p in values)):
+    if (
+        not values
+        or len(set(values)) < len(values)
+        or (probability and not all(0.0 <= p <= 1.0 for p in values))
+    ):
         raise ConfigError(
             f"The values of {parameter} are {list(values)}, but they must be different numbers{' between 0 and 1' * probability}, at least one. "
             f"The usual grid of blackout probabilities is {' '.join(f'{p:g}' for p in GRID)}."
@@ -102,7 +118,10 @@ def sensors_over(
 
     def fitted(value: float, sensors: SensorConfig) -> SensorConfig:
         return evaluated_sensors(
-            config, without_idle(sensors, useful), (parameter, *changes), lambda text: warn(f"{_place(parameter, value)}: {text}")
+            config,
+            without_idle(sensors, useful),
+            (parameter, *changes),
+            lambda text: warn(f"{_place(parameter, value)}: {text}"),
         )
 
     return tuple(map(fitted, values, grid))
@@ -151,15 +170,22 @@ def measure(
 
 def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:
     """Mean returns, one line for each run, and the area under its curve; of finished runs that differ only in their seed also mean and deviation."""
-    names = [f"{label} seed {degradation.run.config.seed}" for label, degradation in zip(labels, degradations, strict=True)]
+    names = [
+        f"{label} seed {degradation.run.config.seed}"
+        for label, degradation in zip(labels, degradations, strict=True)
+    ]
     width = max(map(len, (*names, *(f"{label} mean" for label in labels))))
     header = " ".join(f"{p:>8.4g}" for p in degradations[0].values)
     lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}  folder"]
     for name, degradation in zip(names, degradations, strict=True):
-        lines.append(f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}  {degradation.run.path}")
+        lines.append(
+            f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}  {degradation.run.path}"
+        )
     for label, seeds in _cells(degradations, labels):
         heights = np.array([_heights(degradation) for degradation in seeds])
-        lines.append(f"{f'{label} mean':{width}} {_numbers(heights.mean(axis=0))} {_steps(seeds[0]):>12}  {len(seeds)} seeds")
+        lines.append(
+            f"{f'{label} mean':{width}} {_numbers(heights.mean(axis=0))} {_steps(seeds[0]):>12}  {len(seeds)} seeds"
+        )
         lines.append(f"{f'{label} ±':{width}} {_numbers(heights.std(axis=0, ddof=1))}")
     return "\n".join(lines)
 
@@ -170,7 +196,9 @@ def _cells(degradations: Sequence[Degradation], labels: Sequence[str]) -> list[t
     for degradation, label in zip(degradations, labels, strict=True):
         config = degradation.run.config
         if degradation.evaluations[0].env_steps == config.final_steps:
-            found.setdefault((label, dataclasses.replace(config, seed=0)), {}).setdefault(config.seed, degradation)
+            found.setdefault((label, dataclasses.replace(config, seed=0)), {}).setdefault(
+                config.seed, degradation
+            )
     return [(label, list(seeds.values())) for (label, _), seeds in found.items() if len(seeds) > 1]
 
 

@@ -35,7 +35,9 @@ def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple
     return checkpoint, state
 
 
-def load_controller(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractController]:
+def load_controller(
+    run: Run, step: Point, warn: Callable[[str], None]
+) -> tuple[Checkpoint, AbstractController]:
     """Load what acts in a run's newest checkpoint, in the checkpoint or milestone at ``step``, or in its best policy."""
     checkpoint, insight = load_insight(run, step, warn)
     return checkpoint, insight.controller
@@ -55,7 +57,15 @@ def load_insight(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Ch
 
 def shown_steps(run: Run) -> tuple[int, ...]:
     """Environment steps at which a policy can be loaded, from the first milestone to the newest checkpoint."""
-    return tuple(sorted({steps_of(folder) for place in (run.best, run.milestones, run.checkpoints) for folder in folders(place)}))
+    return tuple(
+        sorted(
+            {
+                steps_of(folder)
+                for place in (run.best, run.milestones, run.checkpoints)
+                for folder in folders(place)
+            }
+        )
+    )
 
 
 def _state_template(run: Run) -> State:
@@ -65,5 +75,7 @@ def _state_template(run: Run) -> State:
 def _folder(run: Run, saved: list[pathlib.Path], step: int) -> pathlib.Path:
     available = {steps_of(folder): folder for folder in saved}
     if step not in available:
-        raise CheckpointError(f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, sorted(available))) or 'none'}.")
+        raise CheckpointError(
+            f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, sorted(available))) or 'none'}."
+        )
     return available[step]

@@ -12,7 +12,14 @@ import numpy as np
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, PyTree
 from costate.config.run_config import check_seed
-from costate.control.linearisation import Linearisation, Linearised, closed_loop_costates, disagreement, open_loop_costates, step_disagreement
+from costate.control.linearisation import (
+    Linearisation,
+    Linearised,
+    closed_loop_costates,
+    disagreement,
+    open_loop_costates,
+    step_disagreement,
+)
 from costate.envs.sensors import only_blackouts
 from costate.runs.run_directory import Run, open_run
 from costate.trained.recording import Episode, one_step, record_episode
@@ -62,7 +69,9 @@ class Costates:
         )
 
 
-def true_costates(episode: Episode, discount: float, *, horizon: int | None = None, threads: int | None = None) -> Costates:
+def true_costates(
+    episode: Episode, discount: float, *, horizon: int | None = None, threads: int | None = None
+) -> Costates:
     """Both co-states of an episode; the cost of a step is the negative of its reward, and after the last step nothing follows.
 
     So the future of x_t is cut at the end of the episode, which matters for the last few multiples of 1/(1−γ) steps: record more steps than you
@@ -74,10 +83,16 @@ def true_costates(episode: Episode, discount: float, *, horizon: int | None = No
     if not 0.0 <= discount <= 1.0:
         raise ConfigError(f"discount is {discount}, but it must lie between 0 and 1. The paper uses 0.99.")
     if horizon is not None and horizon < 1:
-        raise ConfigError(f"horizon is {horizon}, but at least the cost of 1 step must count. Leave it out to count all of them.")
+        raise ConfigError(
+            f"horizon is {horizon}, but at least the cost of 1 step must count. Leave it out to count all of them."
+        )
     steps = episode.stage.linearise(episode.controls, threads)
-    open_loop, other_open_loop = _of_both(steps, lambda version: open_loop_costates(version, discount, horizon))
-    closed_loop, other_closed_loop = _of_both(steps, lambda version: policy_costates(episode, version, discount, horizon))
+    open_loop, other_open_loop = _of_both(
+        steps, lambda version: open_loop_costates(version, discount, horizon)
+    )
+    closed_loop, other_closed_loop = _of_both(
+        steps, lambda version: policy_costates(episode, version, discount, horizon)
+    )
     return Costates(
         names=episode.stage.state_names,
         open_loop=open_loop,
@@ -90,7 +105,9 @@ def true_costates(episode: Episode, discount: float, *, horizon: int | None = No
     )
 
 
-def _of_both(steps: Linearised, costates_of: Callable[[Linearisation], Float[np.ndarray, "T X"]]) -> tuple[np.ndarray, np.ndarray]:
+def _of_both(
+    steps: Linearised, costates_of: Callable[[Linearisation], Float[np.ndarray, "T X"]]
+) -> tuple[np.ndarray, np.ndarray]:
     """Co-states by both versions of the derivatives; exact ones have only one."""
     best = costates_of(steps.best)
     return best, best if steps.other is steps.best else costates_of(steps.other)
@@ -100,21 +117,31 @@ def _share(ratio: float) -> str:
     return f"{ratio:.0%}" if ratio < 10.0 else "more than tenfold"
 
 
-def policy_costates(episode: Episode, steps: Linearisation, discount: float, horizon: int | None = None) -> Float[np.ndarray, "T X"]:
+def policy_costates(
+    episode: Episode, steps: Linearisation, discount: float, horizon: int | None = None
+) -> Float[np.ndarray, "T X"]:
     """The closed-loop co-states of the policy that acted, which saw and was blind as it was then."""
     robot = episode.stage.robot
 
-    def react(particular: tuple[Array, Array], observation: Float[Array, " O"], memory: PyTree) -> tuple[Float[Array, " U"], PyTree]:
+    def react(
+        particular: tuple[Array, Array], observation: Float[Array, " O"], memory: PyTree
+    ) -> tuple[Float[Array, " U"], PyTree]:
         control, after = episode.controller.decide(robot, one_step(observation, *particular), memory)
         return control[0], after
 
-    return closed_loop_costates(steps, react, _particulars(episode), episode.observations, episode.memories, discount, horizon)
+    return closed_loop_costates(
+        steps, react, _particulars(episode), episode.observations, episode.memories, discount, horizon
+    )
 
 
-def feature_jacobians(episode: Episode, observation_jacobians: Float[np.ndarray, "T O X"]) -> Float[np.ndarray, "T F X"]:
+def feature_jacobians(
+    episode: Episode, observation_jacobians: Float[np.ndarray, "T O X"]
+) -> Float[np.ndarray, "T F X"]:
     """∂ỹ_t/∂x_t = (∂ỹ_t/∂y_t)(∂y_t/∂x_t), with what was remembered held."""
 
-    def feature(observation: Float[Array, " O"], particular: tuple[Array, Array], memory: PyTree) -> Float[Array, " F"]:
+    def feature(
+        observation: Float[Array, " O"], particular: tuple[Array, Array], memory: PyTree
+    ) -> Float[Array, " F"]:
         return episode.controller.feature(one_step(observation, *particular), memory)[0]
 
     with jax.enable_x64(True):

@@ -93,8 +93,14 @@ class Verification:
 def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verification:
     """Train the first ``iterations`` of a run again, all in its log if that is None; nothing is written."""
     if iterations is not None and iterations < 1:
-        raise ConfigError(f"iterations is {iterations}, but at least 1 must be done again to compare anything.")
-    rows, saved, per_iteration = _rows_by_iteration(run), _all_saved(run), run.config.rollout.steps_per_iteration
+        raise ConfigError(
+            f"iterations is {iterations}, but at least 1 must be done again to compare anything."
+        )
+    rows, saved, per_iteration = (
+        _rows_by_iteration(run),
+        _all_saved(run),
+        run.config.rollout.steps_per_iteration,
+    )
     # A log that was cut off ends before what was saved after it.
     reached = min(max(step // per_iteration for step, _ in saved), run.config.iterations) if saved else 0
     length = max(max(rows), reached)
@@ -103,7 +109,11 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
     if reach == 0:
         raise ConfigError(f"Nothing of {run.path} can be verified: {reason}.")
     count = asked if reach is None else min(asked, reach)
-    wanted = {step // per_iteration for step, _ in saved if step % per_iteration == 0 and step <= count * per_iteration}
+    wanted = {
+        step // per_iteration
+        for step, _ in saved
+        if step % per_iteration == 0 and step <= count * per_iteration
+    }
     tell(None, "compiling")
     logged, again, arrays, looked_at, altered = [], [], 0, [], []
     for moment in recompute(run, count, wanted):
@@ -112,7 +122,11 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
             logged.append(rows.get(moment.iteration, {}))
             again.append(known(moment.row))
         for which, folder in saved.items():
-            if moment.state is None or which.env_steps != moment.iteration * per_iteration or not folder.is_dir():
+            if (
+                moment.state is None
+                or which.env_steps != moment.iteration * per_iteration
+                or not folder.is_dir()
+            ):
                 continue
             compared, faults = _compare_saved(run, which, folder, moment)
             if compared is None:
@@ -148,7 +162,9 @@ def _rows_by_iteration(run: Run) -> dict[int, dict[str, Any]]:
             )
         rows[iteration] = row
     if not rows:
-        raise RunDirectoryError(f"{run.path} has logged no iteration yet, so that there is nothing to compare with.")
+        raise RunDirectoryError(
+            f"{run.path} has logged no iteration yet, so that there is nothing to compare with."
+        )
     return rows
 
 
@@ -157,13 +173,19 @@ def possible(run: Run) -> tuple[int | None, str]:
     for stretch in run.stretches:
         if stretch.elsewhere:
             where = "; ".join(stretch.elsewhere)
-            return stretch.from_iteration, f"after iteration {stretch.from_iteration} it was continued elsewhere ({where}), with other last bits"
+            return (
+                stretch.from_iteration,
+                f"after iteration {stretch.from_iteration} it was continued elsewhere ({where}), with other last bits",
+            )
     noted = max(stretch.slowdowns for stretch in run.stretches)
     records = [*readable_records(run.milestones), *readable_records(run.checkpoints)]
     if max((record.slowdowns for record in records), default=0) > noted:
         # Whatever was saved before the first time was computed from the config alone, and so was all that led to it.
         before = max((record.iteration for record in records if record.slowdowns == 0), default=0)
-        return before, f"it diverged and slowed down by itself after iteration {before} or later, and nothing was noted of when"
+        return (
+            before,
+            f"it diverged and slowed down by itself after iteration {before} or later, and nothing was noted of when",
+        )
     return None, ""
 
 
@@ -174,7 +196,9 @@ def _all_saved(run: Run) -> dict[Saved, pathlib.Path]:
     return dict(sorted(found.items()))
 
 
-def _compare_saved(run: Run, which: Saved, folder: pathlib.Path, moment: Moment) -> tuple[int | None, list[str]]:
+def _compare_saved(
+    run: Run, which: Saved, folder: pathlib.Path, moment: Moment
+) -> tuple[int | None, list[str]]:
     """How many arrays were compared, and what is not as it should be; None if the folder is of a part of the run that was trained again since."""
     algorithm = algorithm_for(run.config)
     template, ring = algorithm.detach_replay(state_template(run.config))
@@ -199,8 +223,16 @@ def _named(prefix: str, tree: Any) -> dict[str, np.ndarray]:
 
 
 def _differing_counts(record: Checkpoint, moment: Moment) -> list[str]:
-    found = [] if record.iteration == moment.iteration else [f"its iteration is {record.iteration}, and {moment.iteration} when trained again"]
-    return found if record.restarts == moment.restarts else [*found, "its counts of episodes that were started differ when trained again"]
+    found = (
+        []
+        if record.iteration == moment.iteration
+        else [f"its iteration is {record.iteration}, and {moment.iteration} when trained again"]
+    )
+    return (
+        found
+        if record.restarts == moment.restarts
+        else [*found, "its counts of episodes that were started differ when trained again"]
+    )
 
 
 def _differing_arrays(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> list[str]:
@@ -212,7 +244,9 @@ def _differing_arrays(left: dict[str, np.ndarray], right: dict[str, np.ndarray])
     return [f"{len(different)} of {len(left)} arrays differ when trained again: {named}"]
 
 
-def compare(logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> tuple[int, tuple[Difference, ...]]:
+def compare(
+    logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]
+) -> tuple[int, tuple[Difference, ...]]:
     """How many numbers there are, and which of them differ in any bit. One that is missing in either counts as not a number."""
     numbers, differences = 0, []
     for row, other in zip(logged, again, strict=True):

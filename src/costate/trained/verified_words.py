@@ -10,11 +10,19 @@ KINDS = {"milestone": "milestones", "checkpoint": "checkpoints", "best policy": 
 
 def sentences(result: Verification) -> list[str]:
     """Return the lines that `costate verify` prints."""
-    return [*(f"this machine is another: {change}" for change in result.machine), *_found(result), _verdict(result), *_not_compared(result)]
+    return [
+        *(f"this machine is another: {change}" for change in result.machine),
+        *_found(result),
+        _verdict(result),
+        *_not_compared(result),
+    ]
 
 
 def _found(result: Verification) -> list[str]:
-    numbers = [f"iteration {d.iteration}, {d.metric}: {d.logged!r} in the log, {d.again!r} now" for d in result.differences[:SHOWN]]
+    numbers = [
+        f"iteration {d.iteration}, {d.metric}: {d.logged!r} in the log, {d.again!r} now"
+        for d in result.differences[:SHOWN]
+    ]
     more = len(result.differences) - SHOWN
     saved = [f"{each.saved.kind} at step {each.saved.env_steps:,}: {each.what}" for each in result.altered]
     return [*numbers, *([f"… and {more} more numbers"] if more > 0 else []), *saved]
@@ -23,7 +31,11 @@ def _found(result: Verification) -> list[str]:
 def _verdict(result: Verification) -> str:
     which = f"{_iterations(1, result.iterations)} of {result.logged}"
     if result.same:
-        saved = f"{_listed(result.saved)} ({result.arrays} arrays)" if result.saved else "nothing that was saved lies within them"
+        saved = (
+            f"{_listed(result.saved)} ({result.arrays} arrays)"
+            if result.saved
+            else "nothing that was saved lies within them"
+        )
         return f"the same, bit for bit: {which}, all {result.numbers} numbers of their rows in the log but clocks; {saved}"
     parts = []
     if result.differences:
@@ -40,9 +52,13 @@ def _not_compared(result: Verification) -> list[str]:
     left = [_iterations(result.iterations + 1, result.logged)] if result.iterations < result.logged else []
     left += [_listed(result.unseen)] if result.unseen else []
     if left:
-        lines.append(f"not compared: {'; '.join(left)}{'' if result.stopped else ' (--all trains all of the log again)'}")
+        lines.append(
+            f"not compared: {'; '.join(left)}{'' if result.stopped else ' (--all trains all of the log again)'}"
+        )
     if result.beside:
-        lines.append(f"not compared: {result.beside} numbers of eval/*, since evaluations during training are not done again")
+        lines.append(
+            f"not compared: {result.beside} numbers of eval/*, since evaluations during training are not done again"
+        )
     if result.stopped:
         lines.append(f"stopped after iteration {result.iterations}: {result.stopped}")
     return lines
@@ -58,5 +74,9 @@ def _listed(saved: Sequence[Saved]) -> str:
     for kind, plural in KINDS.items():
         steps = [f"{each.env_steps:,}" for each in saved if each.kind == kind]
         if steps:
-            parts.append(f"{kind} at step {steps[0]}" if len(steps) == 1 else f"{plural} at steps {', '.join(steps[:-1])} and {steps[-1]}")
+            parts.append(
+                f"{kind} at step {steps[0]}"
+                if len(steps) == 1
+                else f"{plural} at steps {', '.join(steps[:-1])} and {steps[-1]}"
+            )
     return "; ".join(parts)

@@ -31,7 +31,14 @@ from costate.policies.cores.gru import GRUConfig
 from costate.policies.cores.native.gru_loops import MULTIPLE
 from costate.policies.cores.native.library import state as native_state
 from costate.training.flops import flops_per_env_step
-from costate.training.programs import Programs, compile_programs, fresh_states, learner_layout, program_name, start_episodes
+from costate.training.programs import (
+    Programs,
+    compile_programs,
+    fresh_states,
+    learner_layout,
+    program_name,
+    start_episodes,
+)
 from costate.training.startup import forget_uncacheable, prepare_jax
 
 # A product large enough for every core, small enough to be over in a tenth of a second.
@@ -77,7 +84,14 @@ class Benchmark:
 
 
 def run_benchmark(
-    task: str, preset_name: PresetName, *, seeds: int, devices: int | None, repeats: int, starts: bool, tell: Tell = nobody
+    task: str,
+    preset_name: PresetName,
+    *,
+    seeds: int,
+    devices: int | None,
+    repeats: int,
+    starts: bool,
+    tell: Tell = nobody,
 ) -> Benchmark:
     """Measure training of ``seeds`` seeds together at the paper's configuration."""
     prepare_jax()
@@ -93,7 +107,9 @@ def run_benchmark(
         started = time.perf_counter()
         programs = compile_programs(config, env, states, rollout_state, layout)
         compiling = time.perf_counter() - started
-        seconds = measure_iterations(config, env, programs, programs.place(states), numbers, repeats, within(tell, COMPILED, 1.0))
+        seconds = measure_iterations(
+            config, env, programs, programs.place(states), numbers, repeats, within(tell, COMPILED, 1.0)
+        )
     forget_uncacheable()
     steps = config.rollout.steps_per_iteration * seeds
     raw, collect, update, peak = (statistics.median(series) for series in seconds)
@@ -124,15 +140,27 @@ def run_benchmark(
 def _loops(config: RunConfig) -> str:
     """In C there are those of the GRU, for some widths, on CPUs."""
     policy = config.policy
-    has_them = isinstance(policy.core, GRUConfig) and policy.hidden_size % MULTIPLE == 0 and jax.devices()[0].platform == "cpu"
+    has_them = (
+        isinstance(policy.core, GRUConfig)
+        and policy.hidden_size % MULTIPLE == 0
+        and jax.devices()[0].platform == "cpu"
+    )
     return str(native_state()) if has_them else "by XLA (there are none in C for this core, width or device)"
 
 
 def measure_iterations(
-    config: RunConfig, env: AbstractEnv, programs: Programs, states: Any, seeds: tuple[int, ...], repeats: int, tell: Tell = nobody
+    config: RunConfig,
+    env: AbstractEnv,
+    programs: Programs,
+    states: Any,
+    seeds: tuple[int, ...],
+    repeats: int,
+    tell: Tell = nobody,
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
-    engine = _engine_program(config, env, programs.bring(start_episodes(config, env, states).env_state), len(seeds))
+    engine = _engine_program(
+        config, env, programs.bring(start_episodes(config, env, states).env_state), len(seeds)
+    )
     matrix = jnp.ones((MATRIX_SIZE, MATRIX_SIZE))
     product = jax.jit(jnp.matmul)
     raws: list[float] = []
@@ -155,7 +183,9 @@ def measure_iterations(
     return raws, collects, updates, products
 
 
-def _engine_program(config: RunConfig, env: AbstractEnv, env_state: EnvState, seeds: int) -> Callable[..., Any]:
+def _engine_program(
+    config: RunConfig, env: AbstractEnv, env_state: EnvState, seeds: int
+) -> Callable[..., Any]:
     """As many steps as a rollout has, with random actions and nothing else."""
     shape = (config.rollout.rollout_length, seeds, env.batch_size, env.action_size)
 
@@ -201,11 +231,19 @@ def table(result: Benchmark) -> str:
     """What a person reads."""
     rows = [
         ("raw engine", f"{result.raw_engine:,.0f} steps/s", "random actions, no policy"),
-        ("matrix products", f"{result.peak_gflops:,.0f} GFLOP/s", f"float32, {MATRIX_SIZE} × {MATRIX_SIZE}, all cores"),
+        (
+            "matrix products",
+            f"{result.peak_gflops:,.0f} GFLOP/s",
+            f"float32, {MATRIX_SIZE} × {MATRIX_SIZE}, all cores",
+        ),
         ("needed per step", f"{result.flops_per_step / 1e6:,.2f} MFLOP", "rollout and update"),
         ("limit", f"{result.limit:,.0f} steps/s", "physics and products alone, at full speed"),
         ("collect only", f"{result.collect:,.0f} steps/s", "physics with the policy in the loop"),
-        ("learner only", f"{result.learner_only:,.0f} steps/s", f"on {result.devices} device{'s' if result.devices > 1 else ''}"),
+        (
+            "learner only",
+            f"{result.learner_only:,.0f} steps/s",
+            f"on {result.devices} device{'s' if result.devices > 1 else ''}",
+        ),
         ("", f"{result.updates:,.1f} updates/s", ""),
         ("end to end", f"{result.end_to_end:,.0f} steps/s", f"{result.fraction:.2f} of the limit"),
         ("loops over time", *result.loops.removesuffix(")").split(" (", 1)),
@@ -213,7 +251,20 @@ def table(result: Benchmark) -> str:
         ("peak memory", f"{result.peak_memory_gb:.2f} GB", "resident"),
     ]
     if result.cold_start_seconds is not None and result.warm_start_seconds is not None:
-        rows.append(("first iteration", f"{result.cold_start_seconds:.1f} s", "after the start of a process, with an empty cache"))
+        rows.append(
+            (
+                "first iteration",
+                f"{result.cold_start_seconds:.1f} s",
+                "after the start of a process, with an empty cache",
+            )
+        )
         rows.append(("", f"{result.warm_start_seconds:.1f} s", "with the cache of a run before"))
-    what = f"{result.preset} on {result.task}" + (f", {result.seeds} seeds together" if result.seeds > 1 else "")
-    return "\n".join([f"{what}: medians of {result.repeats}", *(f"  {name:16} {value:>18}  {note}" for name, value, note in rows)])
+    what = f"{result.preset} on {result.task}" + (
+        f", {result.seeds} seeds together" if result.seeds > 1 else ""
+    )
+    return "\n".join(
+        [
+            f"{what}: medians of {result.repeats}",
+            *(f"  {name:16} {value:>18}  {note}" for name, value, note in rows),
+        ]
+    )

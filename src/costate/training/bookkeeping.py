@@ -25,7 +25,13 @@ SECONDS_BETWEEN_PICTURES = 60.0
 class Bookkeeper:
     """Keeps the clock of a group of runs, writes their rows and tells the reporter how far they are."""
 
-    def __init__(self, group: Group, logs: Sequence[Sequence[AbstractLog]], reporter: AbstractReporter, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        group: Group,
+        logs: Sequence[Sequence[AbstractLog]],
+        reporter: AbstractReporter,
+        stop: StopRequest,
+    ) -> None:
         self._group = group
         self._logs = logs
         self._reporter = reporter
@@ -82,4 +88,8 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     """Return what a group did on average; its speed is that of all seeds together."""
     mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     speed = sum(row["training/sps"] for row in rows)
-    return mean | {"iteration": rows[0]["iteration"], "env_steps": rows[0]["env_steps"], "training/sps": speed}
+    return mean | {
+        "iteration": rows[0]["iteration"],
+        "env_steps": rows[0]["env_steps"],
+        "training/sps": speed,
+    }

@@ -120,7 +120,11 @@ def reporter_for_stdout() -> AbstractReporter:
 
 def can_redraw(stream: TextIO | io.TextIOBase | None) -> bool:
     """Whether a line that was written can be written over: on a terminal that is not a dumb one. Closed streams are None."""
-    return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    return (
+        stream is not None
+        and stream.isatty()
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    )
 
 
 def _columns(row: Row) -> tuple[tuple[str, str, str], ...]:
@@ -148,7 +152,9 @@ def live_status(progression: Progression) -> str:
     row = progression.row
     # Short enough for a terminal of 80 columns.
     steps = f"{row['env_steps'] / 1e6:.1f}/{progression.total_steps / 1e6:.1f}M"
-    evaluated = f" (evaluated {_number(row, 'eval/episode_reward', '.0f')})" if "eval/episode_reward" in row else ""
+    evaluated = (
+        f" (evaluated {_number(row, 'eval/episode_reward', '.0f')})" if "eval/episode_reward" in row else ""
+    )
     numbers = f"return {_number(row, 'training/episode_reward', '.0f')}{evaluated} co-state {_number(row, 'losses/costate', '.2f')}"
     return f"{steps} {numbers} {row['training/sps']:,.0f} steps/s {duration(progression.seconds_left)} left"
 

@@ -7,7 +7,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from costate._base.errors import ConfigError
-from costate.config.run_config import MAY_CHANGE, RunConfig, differing_fields, from_json, to_json, with_overrides
+from costate.config.run_config import (
+    MAY_CHANGE,
+    RunConfig,
+    differing_fields,
+    from_json,
+    to_json,
+    with_overrides,
+)
 from costate.learners.ppo.update import learning_rate, warmed_up
 from costate.learners.rollout import share_of_faults
 from costate.runs.checkpoint import Checkpoint, folders, newest_steps, readable_records, steps_of
@@ -34,7 +41,11 @@ OTHERWISE = "the curve would not be one run's"
 
 def refusals(before: RunConfig, wanted: RunConfig) -> tuple[str, ...]:
     """What of ``wanted`` a run with the config ``before`` cannot go on with, each with its reason."""
-    changed = [text for text in differing_fields(to_json(before), to_json(wanted)) if text.split(":")[0] not in MAY_CHANGE]
+    changed = [
+        text
+        for text in differing_fields(to_json(before), to_json(wanted))
+        if text.split(":")[0] not in MAY_CHANGE
+    ]
     return tuple(f"{text} ({_reason(text.split(':')[0])})" for text in changed)
 
 
@@ -50,7 +61,9 @@ def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
         config = dataclasses.replace(config, steps=run.config.steps)
     newest = newest_steps(run.checkpoints)
     if config.iterations < run.config.iterations and config.final_steps < newest:
-        saved = sorted({steps_of(folder) for place in (run.milestones, run.checkpoints) for folder in folders(place)})
+        saved = sorted(
+            {steps_of(folder) for place in (run.milestones, run.checkpoints) for folder in folders(place)}
+        )
         raise ConfigError(
             f"{run.path} cannot be made shorter than it was trained: it stands at {newest:,} steps, and {config.total_steps:,} were asked for. Ask "
             f"for at least {newest}. What it had learnt earlier is there as well, at steps {', '.join(f'{step:,}' for step in saved)}: "
@@ -65,7 +78,9 @@ def check_edited(run: Run) -> None:
         known = {run.history[-1].steps}
     else:
         # None where no record can be read, which is no matter of the steps.
-        known = {from_json(record.config).total_steps for record in readable_records(run.checkpoints)[-1:]} or {run.config.total_steps}
+        known = {
+            from_json(record.config).total_steps for record in readable_records(run.checkpoints)[-1:]
+        } or {run.config.total_steps}
     if run.config.total_steps not in known:
         before = known.pop()
         raise ConfigError(
@@ -97,9 +112,13 @@ def note(group: Group, starts: Sequence[Checkpoint], say: Callable[[str], None])
             say(said)
         history = before.stretches
         if resized or start.iteration < run.config.iterations:
-            history = went_on(history, Stretch(start.iteration, run.config.total_steps, slowdowns, group.elsewhere))
+            history = went_on(
+                history, Stretch(start.iteration, run.config.total_steps, slowdowns, group.elsewhere)
+            )
         first_hash = before.first_hash if before.config == run.config else before.started_as
-        after = Run(run.path, run.config, before.history if history == before.stretches else history, first_hash)
+        after = Run(
+            run.path, run.config, before.history if history == before.stretches else history, first_hash
+        )
         if after != before:
             write_config(after)
         noted.append(after)
@@ -111,7 +130,11 @@ def length_change(before: RunConfig, after: RunConfig, iteration: int) -> str:
     how = "longer" if after.iterations > before.iterations else "shorter"
     then, now = schedules(before, iteration), schedules(after, iteration)
     moved = [f"{name} {now[name]:.3g} instead of {then[name]:.3g}" for name in now if now[name] != then[name]]
-    effect = f"; from here on as in a run of that length: {', '.join(moved)}" if moved and iteration < after.iterations else ""
+    effect = (
+        f"; from here on as in a run of that length: {', '.join(moved)}"
+        if moved and iteration < after.iterations
+        else ""
+    )
     return f"made {how}: from {before.final_steps:,} to {after.final_steps:,} steps{effect}"
 
 

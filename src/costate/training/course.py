@@ -36,7 +36,9 @@ class Position:
 
 def start_cycle(config: RunConfig, env: AbstractEnv, position: Position) -> Position:
     """A new episode in every environment: nothing of the cycle before is in flight."""
-    return dataclasses.replace(position, restarts=position.restarts + 1, rollout_state=start_episodes(config, env, position.states))
+    return dataclasses.replace(
+        position, restarts=position.restarts + 1, rollout_state=start_episodes(config, env, position.states)
+    )
 
 
 def compile_at(group: Group, env: AbstractEnv, position: Position) -> tuple[AbstractIteration, Position, str]:
@@ -52,7 +54,9 @@ def compile_at(group: Group, env: AbstractEnv, position: Position) -> tuple[Abst
 
 def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> str:
     used, available = layout.devices, len(jax.devices())
-    where = f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
+    where = (
+        f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
+    )
     what = "physics and learner are one program and run" if iteration.programs == 1 else "the learner runs"
     return f"compiled in {seconds:.1f} s; {what} on {where}"
 
@@ -66,7 +70,9 @@ def advance(group: Group, compiled: AbstractIteration, position: Position) -> tu
         check_experience(group, iteration, experience, rollout_state.timestep)
 
     started = time.perf_counter()
-    rollout_state, experience, states, metrics, parts = compiled.run(position.states, position.rollout_state, check)
+    rollout_state, experience, states, metrics, parts = compiled.run(
+        position.states, position.rollout_state, check
+    )
     values = {name: np.asarray(value) for name, value in metrics.items()}
     seconds = time.perf_counter() - started
     common = {
@@ -77,7 +83,9 @@ def advance(group: Group, compiled: AbstractIteration, position: Position) -> tu
         **parts,
     }
     seeds = experience.is_first.shape[0]
-    rows: list[Row] = [_row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)]
+    rows: list[Row] = [
+        _row({name: float(value[seed]) for name, value in values.items()}) | common for seed in range(seeds)
+    ]
     restarts = position.restarts + restarts_within(experience.is_first, rollout_state.timestep.is_first)
     return Position(iteration, restarts, states, rollout_state, position.saved), rows
 
@@ -85,7 +93,11 @@ def advance(group: Group, compiled: AbstractIteration, position: Position) -> tu
 def _row(metrics: Row) -> Row:
     """What there is to log: where nothing was learnt yet, there are no losses."""
     learnt = metrics.get("training/updates", 1.0) > 0.0
-    return metrics if learnt else {name: value for name, value in metrics.items() if not name.startswith(("losses/", "costate/"))}
+    return (
+        metrics
+        if learnt
+        else {name: value for name, value in metrics.items() if not name.startswith(("losses/", "costate/"))}
+    )
 
 
 def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:

@@ -53,5 +53,7 @@ def back_at_start(algorithm: AbstractAlgorithm, start: CycleStart, position: Pos
     if start.written is not None:
         _, replay = algorithm.detach_replay(position.states)
         assert replay is not None, "rows that were left out are in the newest replay"
-        states = algorithm.attach_replay(states, eqx.tree_at(lambda replay: replay.written, replay, start.written))
+        states = algorithm.attach_replay(
+            states, eqx.tree_at(lambda replay: replay.written, replay, start.written)
+        )
     return Position(start.iteration, start.restarts, states, None, position.saved)

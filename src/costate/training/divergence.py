@@ -32,7 +32,9 @@ def check_experience(group: Group, iteration: int, experience: Experience, last:
     kept = f"The last good checkpoint is {folders(run.checkpoints)[-1]}."
     if fault.what == "control":
         raise DivergedError(f"{where} {kept} {ADVICE}")
-    raise SimulationError(f"{where} Nothing was learnt from it. {kept} Mend the environment, then: costate train --resume {run.path}")
+    raise SimulationError(
+        f"{where} Nothing was learnt from it. {kept} Mend the environment, then: costate train --resume {run.path}"
+    )
 
 
 ADVICE = "Lower --learning-rate or --max-gradient-norm and start again, or let a run do that itself with --diverged slow-down."
@@ -70,6 +72,12 @@ def slow_down(group: Group, say: Callable[[str], None], error: DivergedError) ->
         say(f"the learning rate was halved {MOST_SLOWDOWNS} times already, which did not help")
         return False
     slower = [dataclasses.replace(checkpoint, slowdowns=times) for checkpoint in saved]
-    save_group(group, slower, saved[0].iteration, np.concatenate([checkpoint.restarts for checkpoint in saved]), states)
+    save_group(
+        group,
+        slower,
+        saved[0].iteration,
+        np.concatenate([checkpoint.restarts for checkpoint in saved]),
+        states,
+    )
     say(f"back to step {saved[0].env_steps:,}, with the learning rate times {0.5**times:g}")
     return True

@@ -28,7 +28,9 @@ class CoreFlops(NamedTuple):
 
 def core_flops(policy: PolicyConfig) -> CoreFlops:
     if policy.features != policy.hidden_size:
-        raise ConfigError(f"The matrix products are counted for features as wide as the hidden state, but feature_size is {policy.feature_size}.")
+        raise ConfigError(
+            f"The matrix products are counted for features as wide as the hidden state, but feature_size is {policy.feature_size}."
+        )
     one = _one_core(policy)
     return CoreFlops(policy.ensemble * one.forward, policy.ensemble * one.target)
 
@@ -82,7 +84,10 @@ def on_policy_flops(config: RunConfig) -> float:
     """
     width = config.policy.hidden_size
     members = config.policy.ensemble
-    encoder, heads = 2.0 * config.observation_size * config.policy.features, readout_flops(config) + 2.0 * width * members
+    encoder, heads = (
+        2.0 * config.observation_size * config.policy.features,
+        readout_flops(config) + 2.0 * width * members,
+    )
     core = core_flops(config.policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)
@@ -94,7 +99,12 @@ def on_policy_flops(config: RunConfig) -> float:
 def off_policy_flops(config: RunConfig) -> float:
     """The rollout reads every observation once; an update is shared by the steps that go with it."""
     task, width = config.task_record, config.policy.hidden_size
-    acting = _encoder(config) + core_flops(config.policy).forward + readout_flops(config) + 2.0 * width * task.action_size
+    acting = (
+        _encoder(config)
+        + core_flops(config.policy).forward
+        + readout_flops(config)
+        + 2.0 * width * task.action_size
+    )
     if config.sac.replay.start == "stored":
         # What the critic remembers is stored too.
         acting += _encoder(config) + core_flops(critics_parts(config.sac, config.policy)).forward
@@ -109,7 +119,11 @@ def flops_per_update(config: RunConfig) -> float:
     about what was done, with a reverse pass to weights and inputs; about what the actor would do, with one to the inputs alone; and by the target.
     """
     task, width, sac = config.task_record, config.policy.hidden_size, config.sac
-    encoder, actor, critic = _encoder(config), core_flops(config.policy), core_flops(critics_parts(sac, config.policy))
+    encoder, actor, critic = (
+        _encoder(config),
+        core_flops(config.policy),
+        core_flops(critics_parts(sac, config.policy)),
+    )
     outputs = readout_flops(config) + 2.0 * width * task.action_size
     heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
     learning = sac.replay.window - sac.replay.burn_in

@@ -70,17 +70,26 @@ def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
 
 
 def save_group(
-    group: Group, before: Sequence[Checkpoint], iteration: int, restarts: np.ndarray, states: State, seeds: Sequence[int] | None = None
+    group: Group,
+    before: Sequence[Checkpoint],
+    iteration: int,
+    restarts: np.ndarray,
+    states: State,
+    seeds: Sequence[int] | None = None,
 ) -> list[Checkpoint]:
     """A checkpoint for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
     algorithm = algorithm_for(group.config)
     env_steps = iteration * group.config.rollout.steps_per_iteration
     counts = np.split(restarts, len(group.runs))
     saved, failures = [], []
-    for run, old, state, own in zip(group.runs, before, split_seeds(states, len(group.runs)), counts, strict=True):
+    for run, old, state, own in zip(
+        group.runs, before, split_seeds(states, len(group.runs)), counts, strict=True
+    ):
         if seeds is not None and run.config.seed not in seeds:
             continue
-        checkpoint = Checkpoint(iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns)
+        checkpoint = Checkpoint(
+            iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns
+        )
         _check_exists(run)
         try:
             if is_milestone(old.iteration, iteration, run.config.iterations):
@@ -95,14 +104,18 @@ def save_group(
     return saved
 
 
-def save_best(group: Group, index: int, iteration: int, restarts: np.ndarray, states: State, slowdowns: int) -> None:
+def save_best(
+    group: Group, index: int, iteration: int, restarts: np.ndarray, states: State, slowdowns: int
+) -> None:
     """Keep one run's policy as its best so far, instead of the one that was."""
     run, config = group.runs[index], group.config
     _check_exists(run)
     env_steps = iteration * config.rollout.steps_per_iteration
     own = tuple(map(int, np.split(restarts, len(group.runs))[index]))
     insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(algorithm_for(config).insight)(states))
-    save_milestone(run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight)
+    save_milestone(
+        run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight
+    )
     for folder in folders(run.best):
         if steps_of(folder) != env_steps and not foreign_to_checkpoint(folder):
             remove_checkpoint(folder)
@@ -111,7 +124,9 @@ def save_best(group: Group, index: int, iteration: int, restarts: np.ndarray, st
 def _check_exists(run: Run) -> None:
     if not (run.path / CONFIG_FILE).is_file():
         # Writing would make a new folder that looks like a run and is none.
-        raise StorageError(f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again.")
+        raise StorageError(
+            f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again."
+        )
 
 
 def is_milestone(before: int, iteration: int, iterations: int) -> bool:
@@ -128,7 +143,12 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
             recover(directory)
     if len(runs) == 1:
         checkpoint, state, remembered = load_latest(
-            runs[0].checkpoints, runs[0].config, template, warn, replay, functools.partial(check_between_episodes, runs[0].config)
+            runs[0].checkpoints,
+            runs[0].config,
+            template,
+            warn,
+            replay,
+            functools.partial(check_between_episodes, runs[0].config),
         )
         _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
         return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
@@ -141,8 +161,13 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
             warn(f"{error} Falling back to an older one.")
             continue
         _go_back(runs, name, warn)
-        return [checkpoint for checkpoint, _, _ in loaded], join_seeds(*(algorithm.attach_replay(state, replay) for _, state, replay in loaded))
-    steps = "; ".join(f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}" for run in runs)
+        return [checkpoint for checkpoint, _, _ in loaded], join_seeds(
+            *(algorithm.attach_replay(state, replay) for _, state, replay in loaded)
+        )
+    steps = "; ".join(
+        f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}"
+        for run in runs
+    )
     raise CheckpointError(f"The runs have no usable checkpoint in common ({steps}). Resume them one by one.")
 
 
@@ -153,7 +178,9 @@ def check_between_episodes(config: RunConfig, folder: pathlib.Path) -> None:
     """
     steps = steps_of(folder)
     if steps != config.final_steps and steps // config.rollout.steps_per_iteration % config.cycle:
-        raise CheckpointError(f"{folder} was the end of a shorter run, in the middle of its episodes, from where it cannot go on.")
+        raise CheckpointError(
+            f"{folder} was the end of a shorter run, in the middle of its episodes, from where it cannot go on."
+        )
 
 
 def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:

@@ -93,7 +93,9 @@ class OneProgram(AbstractIteration):
 
     def run(self, states: State, rollout_state: RolloutState, check: Check) -> Advance:
         with computing():
-            rollout_state, experience, states, metrics = jax.block_until_ready(self._program(states, self._put(rollout_state)))
+            rollout_state, experience, states, metrics = jax.block_until_ready(
+                self._program(states, self._put(rollout_state))
+            )
         self._env.check()
         check(rollout_state, experience)
         return Advance(rollout_state, experience, states, metrics, {})
@@ -103,7 +105,9 @@ class OneProgram(AbstractIteration):
         return put
 
 
-def compile_iteration(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> AbstractIteration:
+def compile_iteration(
+    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+) -> AbstractIteration:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
     if not fits_one_program(env, layout, placement):
@@ -116,15 +120,21 @@ def fits_one_program(env: AbstractEnv, layout: Layout, placement: NamedSharding)
     return env.written_in_jax and (layout.devices == 1 or rollout_stage(env, layout, placement) == placement)
 
 
-def lower_iteration(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Any:
+def lower_iteration(
+    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+) -> Any:
     """For an environment of which :func:`fits_one_program` holds."""
     algorithm = algorithm_for(config)
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
     learn = learn_on(config, layout, placement)
 
-    def iteration(states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience, State, SeedMetrics]:
+    def iteration(
+        states: State, rollout_state: RolloutState
+    ) -> tuple[RolloutState, Experience, State, SeedMetrics]:
         exploration = draw_exploration(config, env, states.key)
-        rollout_state, experience = roll_seeds(algorithm, env, algorithm.acting(states), rollout_state, exploration)
+        rollout_state, experience = roll_seeds(
+            algorithm, env, algorithm.acting(states), rollout_state, exploration
+        )
         learnt, metrics = learn(states, jax.lax.with_sharding_constraint(experience, placement))
         return rollout_state, experience, learnt, metrics
 

@@ -59,7 +59,9 @@ def train(
 
     Metrics go also to the project ``wandb`` at Weights & Biases, if one is named.
     """
-    return train_together([config], [out], overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)[0]
+    return train_together(
+        [config], [out], overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter
+    )[0]
 
 
 def train_together(
@@ -81,10 +83,15 @@ def train_together(
     if wandb is not None:
         load_wandb()
     if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
-        raise ConfigError(f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}.")
+        raise ConfigError(
+            f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}."
+        )
     layout = learner_layout(configs[0], len(configs), devices)
     check_memory(configs[0], layout, len(configs))
-    machine = describe_machine() | {"learner_devices": layout.devices, "seeds_together": [config.seed for config in configs]}
+    machine = describe_machine() | {
+        "learner_devices": layout.devices,
+        "seeds_together": [config.seed for config in configs],
+    }
     folders = [pathlib.Path(out) for out in outs]
     for folder in folders:
         recover_run(folder)
@@ -92,7 +99,10 @@ def train_together(
     with contextlib.ExitStack() as stack:
         # A run that is replaced must not be one that somebody else is training; then its own lock is of the new one.
         with held(*folders):
-            runs = tuple(create_run(folder, config, machine, overwrite=overwrite) for config, folder in zip(configs, folders, strict=True))
+            runs = tuple(
+                create_run(folder, config, machine, overwrite=overwrite)
+                for config, folder in zip(configs, folders, strict=True)
+            )
             stack.enter_context(held(*folders))
         group = Group(runs, layout, wandb)
         reporter = reporter or SilentReporter()
@@ -151,7 +161,12 @@ def resume_together(
     before = tuple(open_run(pathlib.Path(path)) for path in paths)
     for run in before:
         check_edited(run)
-    changes = {"steps": steps, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every, "diverged": diverged}
+    changes = {
+        "steps": steps,
+        "checkpoint_every": checkpoint_every,
+        "evaluate_every": evaluate_every,
+        "diverged": diverged,
+    }
     runs = tuple(with_changes(run, changes) for run in before)
     check_alike(runs)
     reporter = reporter or SilentReporter()
@@ -160,7 +175,9 @@ def resume_together(
     check_memory(runs[0].config, layout, len(runs))
     machine = machine_changes(runs[0].read_machine(), describe_machine())
     for change in machine:
-        reporter.say(f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run")
+        reporter.say(
+            f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run"
+        )
     group = Group(runs, layout, wandb, (*machine, *moved))
     with held(*(run.path for run in runs)):
         return _until_sound(group, lambda: _continue(group, reporter), reporter)
@@ -171,7 +188,13 @@ def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     with _building(group) as env:
         with computing():
             states = jax.block_until_ready(fresh_states(group.config, group.seeds))
-        starts = save_group(group, first_checkpoints(group.runs), 0, np.zeros(len(group.runs) * group.config.rollout.environments, int), states)
+        starts = save_group(
+            group,
+            first_checkpoints(group.runs),
+            0,
+            np.zeros(len(group.runs) * group.config.rollout.environments, int),
+            states,
+        )
         return _train_from(group, env.result(), starts, states, reporter)
 
 
@@ -179,14 +202,18 @@ def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     """Train from the newest checkpoints."""
     starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = note(group, starts, reporter.say)
-    reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}")
+    reporter.say(
+        f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}"
+    )
     if algorithm_for(group.config).replay_bytes:
         reporter.say(_remembers(group.config, group.layout, len(group.runs)))
     with _building(group) as env:
         return _train_from(group, env.result(), starts, states, reporter)
 
 
-def _until_sound(group: Group, attempt: Callable[[], list[Outcome]], reporter: AbstractReporter) -> list[Outcome]:
+def _until_sound(
+    group: Group, attempt: Callable[[], list[Outcome]], reporter: AbstractReporter
+) -> list[Outcome]:
     """Go back and on, more slowly, for as long as training diverges and a run may do that."""
     while True:
         try:
@@ -220,7 +247,11 @@ def _location(runs: Sequence[Run]) -> str:
     if len(runs) == 1:
         return str(runs[0].path)
     parents = {run.path.parent for run in runs}
-    return f"{parents.pop()}/{{{','.join(run.path.name for run in runs)}}}" if len(parents) == 1 else ", ".join(str(run.path) for run in runs)
+    return (
+        f"{parents.pop()}/{{{','.join(run.path.name for run in runs)}}}"
+        if len(parents) == 1
+        else ", ".join(str(run.path) for run in runs)
+    )
 
 
 def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
@@ -228,12 +259,18 @@ def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
     if not seeds:
         raise ConfigError("No seed was given, but at least one is needed to train.")
     if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"The seeds are {', '.join(map(str, seeds))}, but runs that train together need different ones.")
+        raise ConfigError(
+            f"The seeds are {', '.join(map(str, seeds))}, but runs that train together need different ones."
+        )
     if len({dataclasses.replace(config, seed=0) for config in configs}) > 1:
-        raise ConfigError("Only runs that differ in nothing but their seed can train together. Train the others by themselves.")
+        raise ConfigError(
+            "Only runs that differ in nothing but their seed can train together. Train the others by themselves."
+        )
 
 
-def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[str], None]) -> tuple[Layout, list[str]]:
+def _layout_as_before(
+    runs: Sequence[Run], devices: int | None, say: Callable[[str], None]
+) -> tuple[Layout, list[str]]:
     """The devices that the runs were started on, where they exist, and what is another: the order of floating-point sums depends on it."""
     before = runs[0].read_machine().get("learner_devices")
     before = before if isinstance(before, int) else None
@@ -242,10 +279,14 @@ def _layout_as_before(runs: Sequence[Run], devices: int | None, say: Callable[[s
         with contextlib.suppress(ConfigError):
             layout = learner_layout(runs[0].config, len(runs), before)
     seeds, together = [run.config.seed for run in runs], list(runs[0].seeds_together)
-    changes = [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
+    changes = (
+        [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
+    )
     changes += [f"seeds {seeds} instead of {together} together"] if together != seeds else []
     if changes:
-        say(f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums")
+        say(
+            f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums"
+        )
     return layout, changes
 
 
@@ -261,10 +302,18 @@ def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
             env.result().close()
 
 
-def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter) -> list[Outcome]:
+def _train_from(
+    group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter
+) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
-        logs = [[stack.enter_context(contextlib.closing(log)) for log in _logs(run, start, group.wandb, reporter.say)] for run in group.runs]
+        logs = [
+            [
+                stack.enter_context(contextlib.closing(log))
+                for log in _logs(run, start, group.wandb, reporter.say)
+            ]
+            for run in group.runs
+        ]
         restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
             # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
@@ -287,7 +336,9 @@ def _train_from(group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], st
     return [Outcome(run, finished) for run in group.runs]
 
 
-def _logs(run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], None]) -> Iterator[AbstractLog]:
+def _logs(
+    run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], None]
+) -> Iterator[AbstractLog]:
     """Where the rows of a run go; each is made when it is asked for, so that one that cannot be opened leaves those before it to be closed."""
     yield MetricsLog(run, start.iteration, start.env_steps, lambda text: say(f"warning: {text}"))
     if wandb is not None:
@@ -329,7 +380,9 @@ def _iterate(
             start = remember_start(algorithm, position)
         before = position
         position, rows = advance(group, compiled, position)
-        _stop_if_diverged(group, functools.partial(back_at_start, algorithm, start, before), position.iteration, rows)
+        _stop_if_diverged(
+            group, functools.partial(back_at_start, algorithm, start, before), position.iteration, rows
+        )
         # What is to be done again after a stop is evaluated then.
         if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
             rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
@@ -372,7 +425,9 @@ def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) 
     return dataclasses.replace(position, saved=saved)
 
 
-def _stop_if_diverged(group: Group, cycle_start: Callable[[], Position], iteration: int, rows: Sequence[Row]) -> None:
+def _stop_if_diverged(
+    group: Group, cycle_start: Callable[[], Position], iteration: int, rows: Sequence[Row]
+) -> None:
     """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
     broken = diverged_runs(group, rows)
     if not broken:

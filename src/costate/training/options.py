@@ -46,21 +46,34 @@ def train(
     A run that is interrupted is saved and returned with a warning; ``costate.resume`` continues it.
     """
     config = run_config(task, preset, algorithm, options)
-    usual = pathlib.Path("runs") / config.task_record.folder / variant_name(config, preset or "") / f"seed-{config.seed}"
+    usual = (
+        pathlib.Path("runs")
+        / config.task_record.folder
+        / variant_name(config, preset or "")
+        / f"seed-{config.seed}"
+    )
     where = usual if out is None else pathlib.Path(out)
     with contextlib.closing(reporter_for_stdout() if progress else SilentReporter()) as reporter:
-        outcome = train_run(config, where, overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter)
+        outcome = train_run(
+            config, where, overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter
+        )
     if not outcome.finished:
-        warnings.warn(f'Stopped and saved before the end. Continue with costate.resume("{where}").', stacklevel=2)
+        warnings.warn(
+            f'Stopped and saved before the end. Continue with costate.resume("{where}").', stacklevel=2
+        )
     return outcome.run
 
 
-def run_config(task: str | RunConfig, preset_name: str | None, algorithm: str | None, options: dict[str, Any]) -> RunConfig:
+def run_config(
+    task: str | RunConfig, preset_name: str | None, algorithm: str | None, options: dict[str, Any]
+) -> RunConfig:
     """The config that a task and options ask for; an unknown option is answered with the nearest one."""
     if isinstance(task, RunConfig):
         given = [*options, *(["preset"] if preset_name else []), *(["algorithm"] if algorithm else [])]
         if given:
-            raise ConfigError(f"{', '.join(given)} cannot be given beside a RunConfig, which says it already. Change the config instead.")
+            raise ConfigError(
+                f"{', '.join(given)} cannot be given beside a RunConfig, which says it already. Change the config instead."
+            )
         return task
     if algorithm is not None and algorithm not in get_args(AlgorithmName):
         raise ConfigError(f"Unknown algorithm {algorithm!r}. {nearest(algorithm, get_args(AlgorithmName))}")
@@ -79,7 +92,11 @@ def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
         # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
         path = (given if given in places else OTHER_NAMES.get(given, given)).split(".")
         if path[0] not in places:
-            hint = _elsewhere(path[0], algorithm) or instead_of(given) or nearest(given, tuple(sorted(places)), " of `costate train`")
+            hint = (
+                _elsewhere(path[0], algorithm)
+                or instead_of(given)
+                or nearest(given, tuple(sorted(places)), " of `costate train`")
+            )
             raise ConfigError(f"Unknown option {given!r}. {hint}")
         inside = nested
         for part in (*places[path[0]], *path[:-1]):
@@ -91,11 +108,20 @@ def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
 
 
 def _places(algorithm: str) -> dict[str, tuple[str, ...]]:
-    parts = {"sensors": SensorConfig, "policy": PolicyConfig, "rollout": RolloutConfig, algorithm: LEARNERS[algorithm]}
+    parts = {
+        "sensors": SensorConfig,
+        "policy": PolicyConfig,
+        "rollout": RolloutConfig,
+        algorithm: LEARNERS[algorithm],
+    }
     return {field.name: (part,) for part, kind in parts.items() for field in dataclasses.fields(kind)}
 
 
 def _elsewhere(name: str, algorithm: str) -> str:
     other = "sac" if algorithm == "ppo" else "ppo"
     known = name in {field.name for field in dataclasses.fields(LEARNERS[other])}
-    return f"It is one of {other}, and the algorithm is {algorithm}: give algorithm={other!r}, or leave it out." if known else ""
+    return (
+        f"It is one of {other}, and the algorithm is {algorithm}: give algorithm={other!r}, or leave it out."
+        if known
+        else ""
+    )

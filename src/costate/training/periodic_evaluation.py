@@ -72,7 +72,9 @@ class PeriodicEvaluator:
         started = time.perf_counter()
         config, runs, iteration = self._group.config, self._group.runs, position.iteration
         # The policies alone: a state may remember gigabytes of experience.
-        controllers = jax.device_put(jax.vmap(algorithm_for(config).controller)(position.states), jax.devices()[0])
+        controllers = jax.device_put(
+            jax.vmap(algorithm_for(config).controller)(position.states), jax.devices()[0]
+        )
         played = self._play(iteration, controllers)
         steps = iteration * config.rollout.steps_per_iteration
         rows: list[Row] = []
@@ -85,7 +87,14 @@ class PeriodicEvaluator:
             log.append(result)
             write_log(run, log)
             if before is None or result.mean > before.mean:
-                save_best(self._group, index, iteration, position.restarts, position.states, position.saved[index].slowdowns)
+                save_best(
+                    self._group,
+                    index,
+                    iteration,
+                    position.restarts,
+                    position.states,
+                    position.saved[index].slowdowns,
+                )
             rows.append({RETURN: result.mean, DEVIATION: result.deviation})
         seconds = time.perf_counter() - started
         return [row | {SECONDS: seconds} for row in rows]
@@ -98,14 +107,19 @@ class PeriodicEvaluator:
     def _play(self, iteration: int, controllers: AbstractController) -> FirstEpisodes:
         """All episodes of all seeds at once."""
         env = self._environments()
-        keys = [jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), KEY_DOMAIN), iteration) for seed in self._group.seeds]
+        keys = [
+            jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), KEY_DOMAIN), iteration)
+            for seed in self._group.seeds
+        ]
         key_reset, key_steps = zip(*(jax.random.split(key) for key in keys), strict=True)
         env_state, timestep = env.reset_seeds(jax.numpy.stack(key_reset))
         if self._program is None:
             player = functools.partial(_play_seeds, env)
             player.__name__ = program_name(env)  # type: ignore[attr-defined]
             self._program = jax.jit(player)
-        played = jax.tree.map(np.asarray, self._program(controllers, env_state, timestep, jax.numpy.stack(key_steps)))
+        played = jax.tree.map(
+            np.asarray, self._program(controllers, env_state, timestep, jax.numpy.stack(key_steps))
+        )
         env.check()
         forget_uncacheable()
         return FirstEpisodes(*played)
@@ -114,16 +128,29 @@ class PeriodicEvaluator:
         """Built when they are needed first: most runs of minutes never do."""
         if self._env is None:
             config = self._group.config
-            self._env = make_env(config.task, EPISODES, [seed + SEED_OFFSET for seed in self._group.seeds], config.sensors)
-            started = [np.sum([each.restarts for each in log], axis=0, dtype=int) if log else np.zeros(EPISODES, int) for log in self._logs]
+            self._env = make_env(
+                config.task, EPISODES, [seed + SEED_OFFSET for seed in self._group.seeds], config.sensors
+            )
+            started = [
+                np.sum([each.restarts for each in log], axis=0, dtype=int) if log else np.zeros(EPISODES, int)
+                for log in self._logs
+            ]
             self._env.skip_resets(np.concatenate(started))
         return self._env
 
 
-def _play_seeds(env: AbstractEnv, controllers: AbstractController, env_state: EnvState, timestep: TimeStep, keys: Key[Array, " N"]) -> FirstEpisodes:
+def _play_seeds(
+    env: AbstractEnv,
+    controllers: AbstractController,
+    env_state: EnvState,
+    timestep: TimeStep,
+    keys: Key[Array, " N"],
+) -> FirstEpisodes:
     """Play with the policies of all seeds, which are the first axis."""
 
-    def one(controller: AbstractController, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]) -> FirstEpisodes:
+    def one(
+        controller: AbstractController, env_state: EnvState, timestep: TimeStep, key: Key[Array, ""]
+    ) -> FirstEpisodes:
         return first_episodes(env, controller, env_state, timestep, key)
 
     played: Any = jax.vmap(one, in_axes=(0, env.seed_axis, 0, 0))(controllers, env_state, timestep, keys)
@@ -135,5 +162,9 @@ def _kept(log: list[TrainingEvaluation], config: RunConfig, iteration: int) -> l
 
     No environment starts more episodes in one evaluation than it does steps; a simulator would be reset as often as an altered log says.
     """
-    possible = [each for each in log if len(each.restarts) == EPISODES and max(each.restarts) <= config.task_record.episode_steps + 1]
+    possible = [
+        each
+        for each in log
+        if len(each.restarts) == EPISODES and max(each.restarts) <= config.task_record.episode_steps + 1
+    ]
     return [each for each in possible if each.iteration <= iteration and is_due(config, each.iteration)]

@@ -73,11 +73,15 @@ def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout
     """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
     algorithm = algorithm_for(config)
     # Nobody asked for devices with next to nothing to do.
-    worthwhile = algorithm.streams if devices is not None else max(1, algorithm.streams // algorithm.worth_a_device)
+    worthwhile = (
+        algorithm.streams if devices is not None else max(1, algorithm.streams // algorithm.worth_a_device)
+    )
     return choose_layout(devices, len(jax.devices()), seeds, worthwhile)
 
 
-def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout) -> Programs:
+def compile_programs(
+    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
     stage = rollout_stage(env, layout, placement)
@@ -88,7 +92,9 @@ def compile_programs(config: RunConfig, env: AbstractEnv, states: State, rollout
         _, experience = collect.out_info
         update = lower_update(config, layout, placement, states, experience).compile()
         compiled_collect = compiling.result()
-    return Programs(layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage)
+    return Programs(
+        layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage
+    )
 
 
 def program_name(env: AbstractEnv) -> str:
@@ -103,7 +109,9 @@ def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) ->
 
 
 def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sharding) -> Any:
-    return jax.jit(functools.partial(draw_exploration, config, env), out_shardings=stage).lower(shapes(states.key, stage))
+    return jax.jit(functools.partial(draw_exploration, config, env), out_shardings=stage).lower(
+        shapes(states.key, stage)
+    )
 
 
 def draw_exploration(config: RunConfig, env: AbstractEnv, keys: Key[Array, " N"]) -> Exploration:
@@ -111,12 +119,21 @@ def draw_exploration(config: RunConfig, env: AbstractEnv, keys: Key[Array, " N"]
     return jax.vmap(lambda key: explore(env, config.rollout, iteration_keys(key).rollout))(keys)
 
 
-def lower_collect(config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, exploration: Any, stage: Sharding) -> Any:
+def lower_collect(
+    config: RunConfig,
+    env: AbstractEnv,
+    states: State,
+    rollout_state: RolloutState,
+    exploration: Any,
+    stage: Sharding,
+) -> Any:
     algorithm = algorithm_for(config)
     rollout = functools.partial(roll_seeds, algorithm, env)
     rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
     # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
-    return jax.jit(rollout, out_shardings=stage).lower(*shapes((algorithm.acting(states), rollout_state, exploration), stage))
+    return jax.jit(rollout, out_shardings=stage).lower(
+        *shapes((algorithm.acting(states), rollout_state, exploration), stage)
+    )
 
 
 def roll_seeds(
@@ -125,36 +142,54 @@ def roll_seeds(
     """A rollout of all seeds together; everything but a simulator's state that they share has the seeds as its first axis."""
 
     def one(acting: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
-        state, experience = algorithm.roll(env, acting, dataclasses.replace(state, env_state=env_state), exploration)
+        state, experience = algorithm.roll(
+            env, acting, dataclasses.replace(state, env_state=env_state), exploration
+        )
         return state.env_state, dataclasses.replace(state, env_state=None), experience
 
     axis = env.seed_axis
     every = jax.vmap(one, in_axes=(0, axis, 0, 0), out_axes=(axis, 0, 0))
-    env_state, rest, experience = every(acting, state.env_state, dataclasses.replace(state, env_state=None), exploration)
+    env_state, rest, experience = every(
+        acting, state.env_state, dataclasses.replace(state, env_state=None), exploration
+    )
     return dataclasses.replace(rest, env_state=env_state), experience
 
 
-def lower_update(config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any) -> Any:
+def lower_update(
+    config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any
+) -> Any:
     options = threads_of_a_device(algorithm_for(config), layout)
-    return jax.jit(learn_on(config, layout, placement), compiler_options=options).lower(*shapes((states, experience), placement))
+    return jax.jit(learn_on(config, layout, placement), compiler_options=options).lower(
+        *shapes((states, experience), placement)
+    )
 
 
 def threads_of_a_device(algorithm: AbstractAlgorithm, layout: Layout) -> dict[str, bool] | None:
     """What the compiler is told of threads: one for each device, where every core is one and small products gain nothing from two."""
-    every_core = layout.devices > 1 and layout.devices >= len(os.sched_getaffinity(0)) and jax.devices()[0].platform == "cpu"
+    every_core = (
+        layout.devices > 1
+        and layout.devices >= len(os.sched_getaffinity(0))
+        and jax.devices()[0].platform == "cpu"
+    )
     return {"xla_cpu_multi_thread_eigen": False} if every_core and not algorithm.spreads_products else None
 
 
-def learn_on(config: RunConfig, layout: Layout, placement: NamedSharding) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:
+def learn_on(
+    config: RunConfig, layout: Layout, placement: NamedSharding
+) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:
     """The learner of all seeds on the devices of a layout."""
     learn = functools.partial(update_seeds, algorithm_for(config), layout.shards)
     by_seed = PartitionSpec(SEEDS)
     # All devices of a group compute the same state from the summed gradient; the check that proves it does not know custom derivatives.
-    sharded: Callable[..., Any] = jax.shard_map(learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
+    sharded: Callable[..., Any] = jax.shard_map(
+        learn, mesh=placement.mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False
+    )
     return sharded
 
 
-def update_seeds(algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+def update_seeds(
+    algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience
+) -> tuple[State, SeedMetrics]:
     """What every seed learns; seeds are the first axis of everything.
 
     One after the other: vmapping them was measured to be no faster, and needs the memory of all at once.

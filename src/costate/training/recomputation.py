@@ -43,20 +43,26 @@ def recompute(run: Run, iterations: int, wanted: Collection[int]) -> Iterator[Mo
     own = seeds.index(run.config.seed)
     stretches = [stretch for stretch in run.stretches if stretch.from_iteration < iterations]
     ends = [*(stretch.from_iteration for stretch in stretches[1:]), iterations]
-    with contextlib.closing(make_env(run.config.task, run.config.rollout.environments, seeds, run.config.sensors)) as env:
+    with contextlib.closing(
+        make_env(run.config.task, run.config.rollout.environments, seeds, run.config.sensors)
+    ) as env:
         group = _group(run, seeds, stretches[0])
         restarts = np.zeros(len(seeds) * run.config.rollout.environments, int)
         position = Position(0, restarts, fresh_states(run.config, seeds), None, first_checkpoints(group.runs))
         yield _moment(group, own, position, None, wanted)
         for stretch, end in zip(stretches, ends, strict=True):
             group = _group(run, seeds, stretch)
-            saved = [dataclasses.replace(checkpoint, slowdowns=stretch.slowdowns) for checkpoint in position.saved]
+            saved = [
+                dataclasses.replace(checkpoint, slowdowns=stretch.slowdowns) for checkpoint in position.saved
+            ]
             start = dataclasses.replace(position, saved=saved)
             for position, rows in _iterations(group, env, start, end):
                 yield _moment(group, own, position, rows[own], wanted)
 
 
-def _iterations(group: Group, env: AbstractEnv, position: Position, end: int) -> Iterator[tuple[Position, list[Row]]]:
+def _iterations(
+    group: Group, env: AbstractEnv, position: Position, end: int
+) -> Iterator[tuple[Position, list[Row]]]:
     """A stretch, which like everything that is resumed begins with new episodes."""
     compiled = None
     while position.iteration < end:

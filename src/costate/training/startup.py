@@ -18,7 +18,9 @@ def prepare_jax() -> None:
 
 def one_device_per_core() -> None:
     """The learner shards its minibatches over devices, and by default a CPU is a single one."""
-    chosen = _setting("jax_num_cpu_devices") != -1 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    chosen = _setting(
+        "jax_num_cpu_devices"
+    ) != -1 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen:
         # Where JAX has started already, in a notebook or in a user's program, the learner runs on what there is.
         with contextlib.suppress(RuntimeError):

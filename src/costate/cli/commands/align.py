@@ -45,10 +45,18 @@ def run(arguments: list[str]) -> int:
             flush=True,
         )
         with countdown() as tell:
-            found = align(trained, settings, lambda text: print(f"warning: {text}", flush=True), lambda text: print(text, flush=True), tell)
+            found = align(
+                trained,
+                settings,
+                lambda text: print(f"warning: {text}", flush=True),
+                lambda text: print(text, flush=True),
+                tell,
+            )
         files = write_alignment(trained, found)
         print(table(found))
-        print(f"what this says of the memory of this one run (differences of up to {MARGIN:g} count as none):")
+        print(
+            f"what this says of the memory of this one run (differences of up to {MARGIN:g} count as none):"
+        )
         for verdict in all_verdicts(found):
             print(f"  {verdict}")
         print(f"written: {', '.join(str(file) for file in files)}")

@@ -56,7 +56,13 @@ def run(arguments: list[str]) -> int:
     with document_on_stdout(parsed.json) as give:
         with countdown() as tell:
             result = run_benchmark(
-                parsed.task, name, seeds=parsed.seeds, devices=parsed.devices, repeats=parsed.repeats, starts=parsed.starts, tell=tell
+                parsed.task,
+                name,
+                seeds=parsed.seeds,
+                devices=parsed.devices,
+                repeats=parsed.repeats,
+                starts=parsed.starts,
+                tell=tell,
             )
         print(table(result))
         give(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction})

@@ -49,7 +49,8 @@ def run(arguments: list[str]) -> int:
 def grammar() -> Grammar:
     """All commands with their settings."""
     modules: dict[str, Any] = {
-        info.name: importlib.import_module(f"{commands.__name__}.{info.name}") for info in pkgutil.iter_modules(commands.__path__)
+        info.name: importlib.import_module(f"{commands.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(commands.__path__)
     }
     return {name: _command(module) for name, module in modules.items() if hasattr(module, "run")}
 
@@ -57,10 +58,19 @@ def grammar() -> Grammar:
 def _command(module: Any) -> Command:
     settings = [setting for _, found in settings_of_command(module) for setting in found]
     # Backwards, so that what comes first stays.
-    flags = {flag: _flag(flag, setting) for setting in reversed(settings) for flag in setting.names if flag.startswith("--")}
+    flags = {
+        flag: _flag(flag, setting)
+        for setting in reversed(settings)
+        for flag in setting.names
+        if flag.startswith("--")
+    }
     positional = next((setting for setting in settings if not setting.names), None)
     # The docstring of `run` is the sentence of the overview.
-    return Command(str(module.run.__doc__), (*reversed(flags.values()), *ANYWHERE), Values() if positional is None else _values(positional))
+    return Command(
+        str(module.run.__doc__),
+        (*reversed(flags.values()), *ANYWHERE),
+        Values() if positional is None else _values(positional),
+    )
 
 
 def _flag(name: str, setting: Setting) -> Flag:

@@ -52,7 +52,9 @@ LAYOUT = Layout(groups={"Sensors": ("sensors",)}, without_defaults=("sensors",))
 
 
 # Sensor settings that are numbers can have several values, each of which is evaluated.
-NUMBERS = tuple(setting.names[0] for setting in settings_of(SensorConfig) if setting.value in ("INT", "FLOAT"))
+NUMBERS = tuple(
+    setting.names[0] for setting in settings_of(SensorConfig) if setting.value in ("INT", "FLOAT")
+)
 
 
 def run(arguments: list[str]) -> int:
@@ -60,7 +62,9 @@ def run(arguments: list[str]) -> int:
     readings = [_read(words) for words in each_combination(arguments, NUMBERS)]
     parsed, trained, _ = readings[0]
     with document_on_stdout(parsed.json) as give:
-        print(f"evaluating {parsed.run} ({trained.variant}): {counted(parsed.episodes, 'episode')}", flush=True)
+        print(
+            f"evaluating {parsed.run} ({trained.variant}): {counted(parsed.episodes, 'episode')}", flush=True
+        )
         # Whether all of them fit the task is known before the first is played.
         chosen = [evaluated_sensors(trained.config, one.sensors, given, _warn) for one, _, given in readings]
         documents = []
@@ -83,7 +87,11 @@ def _read(arguments: list[str]) -> tuple[EvaluateArguments, Run, list[str]]:
     """The arguments, the run, and which settings of the sensors were given; the others are those of the run."""
     # Read twice: once for the run, and then with its sensors as what is meant where nothing is said.
     parsed = read_arguments("evaluate", EvaluateArguments, arguments, layout=LAYOUT)
-    given = [field.name for field in dataclasses.fields(SensorConfig) if getattr(parsed.sensors, field.name) != field.default]
+    given = [
+        field.name
+        for field in dataclasses.fields(SensorConfig)
+        if getattr(parsed.sensors, field.name) != field.default
+    ]
     trained = open_run(parsed.run)
     defaults = dataclasses.replace(parsed, sensors=trained.config.sensors)
     parsed = read_arguments("evaluate", EvaluateArguments, arguments, defaults)
@@ -131,7 +139,9 @@ def _warn(text: str) -> None:
 
 def _summarise(result: Evaluation, sensors: SensorConfig) -> None:
     low, high = result.quartiles
-    print(f"{result.task} at {sensors}, {counted(len(result.returns), 'episode')}, checkpoint of step {result.env_steps:,}")
+    print(
+        f"{result.task} at {sensors}, {counted(len(result.returns), 'episode')}, checkpoint of step {result.env_steps:,}"
+    )
     mean, median, lowest, highest = rounded(result.mean, result.median, low, high, least=1)
     print(f"return: mean {mean}, median {median}, interquartile range {lowest} to {highest}")
     known = regret(result)

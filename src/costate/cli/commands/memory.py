@@ -50,7 +50,9 @@ def run(arguments: list[str]) -> int:
 
     parsed = read_arguments("memory", MemoryArguments, arguments)
     sensors = sensor_settings(parsed.sensors)
-    spec = memory_spec(parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes)
+    spec = memory_spec(
+        parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes
+    )
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
     with document_on_stdout(parsed.options.json) as give:
         code = conduct(spec, folder, parsed.options)

@@ -41,7 +41,9 @@ def run(arguments: list[str]) -> int:
             print(printable(f"incomplete: {name}: {reason}"))
         for entry in collection.entries:
             if not entry.finished:
-                print(f"unfinished: {entry.label} at {entry.env_steps:,} steps{f', failed: {entry.failure}' if entry.failure else ''}")
+                print(
+                    f"unfinished: {entry.label} at {entry.env_steps:,} steps{f', failed: {entry.failure}' if entry.failure else ''}"
+                )
         print(f"{counted(len(collection.entries), 'run')} reported; written: {page}")
         give(json.loads((page.parent / SUMMARY).read_text()) | {"written": page})
     return 0

@@ -68,14 +68,20 @@ def run(arguments: list[str]) -> int:
         for file in (numbers, drawing):
             check_replaceable(file)
         found = sorted(
-            _measure_all(parsed, runs, parameter, grid, where), key=lambda each: (each.run.config.task, _variant_of(each.run), each.run.config.seed)
+            _measure_all(parsed, runs, parameter, grid, where),
+            key=lambda each: (each.run.config.task, _variant_of(each.run), each.run.config.seed),
         )
         variants = [_variant_of(degradation.run) for degradation in found]
         document = {"format": 2, "runs": to_json(found, variants)}
         write_atomically(numbers, json.dumps(document, indent=1).encode())
-        labels = [f"{degradation.run.config.task} {variant}" for degradation, variant in zip(found, variants, strict=True)]
+        labels = [
+            f"{degradation.run.config.task} {variant}"
+            for degradation, variant in zip(found, variants, strict=True)
+        ]
         setting = "blackout probability" if parameter == "dropout" else parameter.replace("_", " ")
-        picture = draw_degradation(setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)])
+        picture = draw_degradation(
+            setting, [(label, d.values, d.means) for label, d in zip(labels, found, strict=True)]
+        )
         write_atomically(drawing, picture)
         print(table(found, labels))
         print(f"written: {numbers}, {drawing}")
@@ -88,10 +94,19 @@ def _variant_of(run: Run) -> str:
     from costate.experiments.collection import read_manifest
 
     path = run.path.resolve()
-    return next((record["variant"] for record in read_manifest(path.parent)["runs"] if record["folder"] == path.name), run.variant)
+    return next(
+        (record["variant"] for record in read_manifest(path.parent)["runs"] if record["folder"] == path.name),
+        run.variant,
+    )
 
 
-def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: str, grid: tuple[float, ...], where: pathlib.Path) -> list[Degradation]:
+def _measure_all(
+    parsed: RobustnessArguments,
+    runs: Sequence[Run],
+    parameter: str,
+    grid: tuple[float, ...],
+    where: pathlib.Path,
+) -> list[Degradation]:
     """All runs that can be evaluated; the others are named. Whether the sensors fit is known of all before the first is played."""
     changes = sensor_settings(parsed.sensors)
     if parameter in changes:
@@ -101,7 +116,10 @@ def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: st
         )
     runs, refused = _fitting(runs, parameter, grid, changes)
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
-    print(f"{counted(len(runs), 'run')} × {len(grid)} {what} × {counted(parsed.episodes, 'episode')} → {where}", flush=True)
+    print(
+        f"{counted(len(runs), 'run')} × {len(grid)} {what} × {counted(parsed.episodes, 'episode')} → {where}",
+        flush=True,
+    )
 
     def say(text: str) -> None:
         print(printable(text), flush=True)
@@ -113,12 +131,24 @@ def _measure_all(parsed: RobustnessArguments, runs: Sequence[Run], parameter: st
         for number, one in enumerate(runs):
             try:
                 part = among(tell, number, len(runs))
-                degradation = measure(one, grid, parsed.episodes, parsed.seed, lambda text: say(f"warning: {text}"), say, parameter, changes, part)
+                degradation = measure(
+                    one,
+                    grid,
+                    parsed.episodes,
+                    parsed.seed,
+                    lambda text: say(f"warning: {text}"),
+                    say,
+                    parameter,
+                    changes,
+                    part,
+                )
                 found.append(degradation)
             except CheckpointError as error:
                 say(f"left out: {one.path}: {error}")
     if not found:
-        raise RunDirectoryError("None of the runs could be evaluated. Give runs with at least one whole checkpoint.")
+        raise RunDirectoryError(
+            "None of the runs could be evaluated. Give runs with at least one whole checkpoint."
+        )
     return found
 
 
@@ -155,7 +185,9 @@ def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
             f"probability throughout, give --sensors dropout={parsed.dropouts[0]:g}."
         )
     if not parsed.values:
-        raise ConfigError(f"--over {parsed.over} needs --values: give the values to try, for example --over noise --values 0 0.1 0.2.")
+        raise ConfigError(
+            f"--over {parsed.over} needs --values: give the values to try, for example --over noise --values 0 0.1 0.2."
+        )
     return parameter, check_grid(parsed.values, parameter)
 
 
@@ -165,7 +197,9 @@ def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"--sensors takes NAME=VALUE, but {setting!r} has no value. For example: --sensors dropout=0.")
+            raise ConfigError(
+                f"--sensors takes NAME=VALUE, but {setting!r} has no value. For example: --sensors dropout=0."
+            )
         name = name.replace("-", "_")
         changes[name] = value.split("+") if name == "hide" else _number(value)
     return changes
@@ -185,7 +219,11 @@ def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
     for path in paths:
         # Not in hidden folders: they are what a run is called while it is replaced.
         found = (file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else ()
-        inside = sorted(folder for folder in found if not any(part.startswith(".") for part in folder.relative_to(path).parts))
+        inside = sorted(
+            folder
+            for folder in found
+            if not any(part.startswith(".") for part in folder.relative_to(path).parts)
+        )
         if not inside:
             open_run(path)  # says what is wrong with it
         for folder in inside:

@@ -31,7 +31,10 @@ class SolveArguments:
     Without a problem, list the problems.
     """
 
-    problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}.")] = ""
+    problem: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}."),
+    ] = ""
     horizon: float | None = None
     """Final time; None for that of the problem."""
     initial_state: tuple[float, ...] | None = None
@@ -71,9 +74,14 @@ def run(arguments: list[str]) -> int:
         if not solution.converged:
             # What an earlier call left there would pass for the answer to this one.
             remove_earlier(where)
-            print(f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.", file=sys.stderr)
+            print(
+                f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.",
+                file=sys.stderr,
+            )
             return 1
-        write_atomically(output_folder(where) / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode())
+        write_atomically(
+            output_folder(where) / SOLUTION_FILE, json.dumps(to_json(solution), indent=1).encode()
+        )
         write_atomically(where / PICTURE_FILE, draw_solution(solution))
         print(f"written: {where / SOLUTION_FILE}, {where / PICTURE_FILE}")
     return 0
@@ -81,7 +89,12 @@ def run(arguments: list[str]) -> int:
 
 def problems() -> dict[str, Any]:
     """The problems with what they are about, for scripts."""
-    return {"format": 1, "problems": [{"name": name, "description": inspect.getdoc(PROBLEMS[name])} for name in PROBLEMS.names()]}
+    return {
+        "format": 1,
+        "problems": [
+            {"name": name, "description": inspect.getdoc(PROBLEMS[name])} for name in PROBLEMS.names()
+        ],
+    }
 
 
 def listing() -> str:
@@ -98,7 +111,10 @@ def remove_earlier(where: pathlib.Path) -> None:
         document = json.loads((where / SOLUTION_FILE).read_text())
     except (OSError, ValueError, RecursionError):
         return
-    if isinstance(document, dict) and {"format", "problem", "converged", "residuals", "hamiltonians"} <= document.keys():
+    if (
+        isinstance(document, dict)
+        and {"format", "problem", "converged", "residuals", "hamiltonians"} <= document.keys()
+    ):
         for name in (SOLUTION_FILE, PICTURE_FILE):
             remove_file(where / name)
 
@@ -110,24 +126,40 @@ def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProbl
 
     if arguments.horizon is not None:
         if problem.horizon is None:
-            raise ConfigError(f"The final time of {problem.name} is free: the solver finds it. Leave --horizon out.")
+            raise ConfigError(
+                f"The final time of {problem.name} is free: the solver finds it. Leave --horizon out."
+            )
         problem = dataclasses.replace(problem, horizon=arguments.horizon)
     if arguments.initial_state is not None:
         if len(arguments.initial_state) != problem.state_size:
-            given, needed = counted(len(arguments.initial_state), "number"), counted(problem.state_size, "state")
-            raise ConfigError(f"--initial-state has {given}, but {problem.name} has {needed}. Give one number for each.")
+            given, needed = (
+                counted(len(arguments.initial_state), "number"),
+                counted(problem.state_size, "state"),
+            )
+            raise ConfigError(
+                f"--initial-state has {given}, but {problem.name} has {needed}. Give one number for each."
+            )
         with jax.enable_x64(True):
-            problem = dataclasses.replace(problem, initial_state=jnp.asarray(arguments.initial_state, jnp.float64))
+            problem = dataclasses.replace(
+                problem, initial_state=jnp.asarray(arguments.initial_state, jnp.float64)
+            )
     return problem
 
 
 def table(solution: Solution) -> str:
     """What was found and how well, one quantity on a line."""
     switches = ", ".join(f"{when:.7f}" for when in solution.switching_times) or "none"
-    rows = [("converged", "yes" if solution.converged else "no"), ("cost", f"{solution.cost:.9g}"), ("final time", f"{solution.final_time:.9g}")]
+    rows = [
+        ("converged", "yes" if solution.converged else "no"),
+        ("cost", f"{solution.cost:.9g}"),
+        ("final time", f"{solution.final_time:.9g}"),
+    ]
     rows += [("control law changes at", switches)]
     residuals, allowed = solution.residuals._asdict(), TOLERANCES._asdict()
-    rows += [(f"residual of {name.replace('_', ' ')}", f"{value:9.2e}  (at most {allowed[name]:g})") for name, value in residuals.items()]
+    rows += [
+        (f"residual of {name.replace('_', ' ')}", f"{value:9.2e}  (at most {allowed[name]:g})")
+        for name, value in residuals.items()
+    ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
 

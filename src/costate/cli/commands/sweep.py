@@ -80,10 +80,15 @@ def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
     seeds = len({run.config.seed for run in spec.runs})
     counted = ((len(spec.variants), "variant"), (len(spec.tasks), "task"), (seeds, "seed"))
     cells = " × ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in counted)
-    print(f"sweep {spec.name}: {len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''} ({cells}) → {folder}", flush=True)
+    print(
+        f"sweep {spec.name}: {len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''} ({cells}) → {folder}",
+        flush=True,
+    )
     if parsed.dry_run:
         for planned in spec.runs:
-            print(f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}")
+            print(
+                f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}"
+            )
         return 0
     if parsed.wandb is not None:
         load_wandb()
@@ -146,7 +151,9 @@ class _Progress:
             return
         for planned in self._spec.runs:
             if planned.folder in running | self._running:
-                self._standings[planned.folder] = standing(self._folder, self._spec, planned, running=planned.folder in running)
+                self._standings[planned.folder] = standing(
+                    self._folder, self._spec, planned, running=planned.folder in running
+                )
         self._running, self._last = running, now
         self._watch.show(tuple(self._standings.values()))
 
@@ -158,15 +165,21 @@ def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
         print(f"failed: {s.planned.label} ({folder / s.planned.folder}): {s.error}")
     if not finished:
         done = sum(s.status is Status.FINISHED for s in standings)
-        print(f"stopped and saved; continue with the same command: {done} of {len(standings)} runs are finished")
+        print(
+            f"stopped and saved; continue with the same command: {done} of {len(standings)} runs are finished"
+        )
         return INTERRUPTED
     if failed:
-        print(f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again")
+        print(
+            f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again"
+        )
         return 1
     unfinished = [s for s in standings if s.status is not Status.FINISHED]
     if unfinished:
         which = ", ".join(f"{s.planned.label} ({s.status.value})" for s in unfinished)
-        print(f"{len(unfinished)} of {len(standings)} runs are not finished: {which}; their logs are in {folder}/logs")
+        print(
+            f"{len(unfinished)} of {len(standings)} runs are not finished: {which}; their logs are in {folder}/logs"
+        )
         return 1
     print(f"done: {len(standings)} runs in {folder}; see them with: costate report {folder}")
     return 0

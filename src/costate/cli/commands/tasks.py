@@ -40,13 +40,23 @@ def run(arguments: list[str]) -> int:
     parsed = read_arguments("tasks", TasksArguments, arguments)
     if parsed.task:
         task, known = TASKS[parsed.task], known_returns(parsed.task)
-        print(as_json({"format": 1, "task": _record(task) | _more(task, known)}) if parsed.json else sheet(task, known))
+        print(
+            as_json({"format": 1, "task": _record(task) | _more(task, known)})
+            if parsed.json
+            else sheet(task, known)
+        )
         return 0
     tasks = sorted(TASKS, key=lambda task: (not task.in_paper, task.engine, task.name))
     if parsed.json:
-        print(as_json({"format": 1, "tasks": [_record(task) for task in tasks], "families": list(TASKS.families)}))
+        print(
+            as_json(
+                {"format": 1, "tasks": [_record(task) for task in tasks], "families": list(TASKS.families)}
+            )
+        )
         return 0
-    print(f"{'task':24} {'observed':>8} {'actions':>8} {'step (s)':>9} {'episode':>8} {'budget':>12}  {'engine':8} {'in paper'}")
+    print(
+        f"{'task':24} {'observed':>8} {'actions':>8} {'step (s)':>9} {'episode':>8} {'budget':>12}  {'engine':8} {'in paper'}"
+    )
     for task in tasks:
         mark = "yes" if task.in_paper else ""
         sizes = f"{task.observation_size:>8} {task.action_size:>8} {_seconds(task.control_timestep):>9} {task.episode_steps:>8}"
@@ -65,13 +75,26 @@ def sheet(task: Task, known: KnownReturns) -> str:
     rows = [("observed", f"{task.observation_size} numbers: {groups}")]
     velocities = [name for name, _ in task.observation if shows_velocity(name)]
     if velocities and len(velocities) < len(task.observation):
-        rows.append(("", f"--hide {VELOCITY} leaves out {', '.join(velocities)}; --hide takes the names of groups too"))
-    length = f", {task.episode_steps * task.control_timestep:g} s" if math.isfinite(task.control_timestep) else ""
+        rows.append(
+            (
+                "",
+                f"--hide {VELOCITY} leaves out {', '.join(velocities)}; --hide takes the names of groups too",
+            )
+        )
+    length = (
+        f", {task.episode_steps * task.control_timestep:g} s" if math.isfinite(task.control_timestep) else ""
+    )
     rows += [
         ("controls", str(task.action_size)),
-        ("control step", f"{_seconds(task.control_timestep)} s" if math.isfinite(task.control_timestep) else "not known"),
+        (
+            "control step",
+            f"{_seconds(task.control_timestep)} s" if math.isfinite(task.control_timestep) else "not known",
+        ),
         ("episode", f"{task.episode_steps} steps{length}"),
-        ("budget", f"{task.budget:,} steps{' in the paper' if task.in_paper else ''}, {OFF_POLICY_BUDGET:,} with --algorithm sac"),
+        (
+            "budget",
+            f"{task.budget:,} steps{' in the paper' if task.in_paper else ''}, {OFF_POLICY_BUDGET:,} with --algorithm sac",
+        ),
         ("engine", task.engine),
     ]
     if task.aliases:
@@ -92,9 +115,16 @@ def _learnt(known: KnownReturns) -> list[tuple[str, str]]:
     if known.half_blind is not None:
         found = known.half_blind
         how = f"`{found.command}`{_after(found.steps)} ({found.source})"
-        rows.append(("half blind", f"{found.mean_return:.4g}, the best measured at {DROPOUT:.0%} blackout: {how}"))
+        rows.append(
+            ("half blind", f"{found.mean_return:.4g}, the best measured at {DROPOUT:.0%} blackout: {how}")
+        )
     if best is not None:
-        rows.append(("full sight", f"{best.mean_return:.4g}, the best published: {best.method}{_after(best.steps)} ({best.source})"))
+        rows.append(
+            (
+                "full sight",
+                f"{best.mean_return:.4g}, the best published: {best.method}{_after(best.steps)} ({best.source})",
+            )
+        )
     return rows
 
 
@@ -103,7 +133,13 @@ def _after(steps: int | None) -> str:
 
 
 def _row(name: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:{COLUMN}}", subsequent_indent=" " * (COLUMN + 2), break_on_hyphens=False)
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"  {name:{COLUMN}}",
+        subsequent_indent=" " * (COLUMN + 2),
+        break_on_hyphens=False,
+    )
 
 
 def _seconds(step: float) -> str:

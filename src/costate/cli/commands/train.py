@@ -170,7 +170,10 @@ def run(arguments: list[str]) -> int:
     if parsed.resume is not None:
         runs = runs_in(parsed.resume)
         changes = _changes(parsed.resume, open_run(runs[0]).config, parsed, arguments)
-        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, open_run(runs[0]).config, runs[0], reporter):
+        with (
+            contextlib.closing(reporter_for_stdout()) as reporter,
+            _shown(parsed, open_run(runs[0]).config, runs[0], reporter),
+        ):
             outcomes = resume_together(
                 runs,
                 steps=changes.steps,
@@ -184,33 +187,60 @@ def run(arguments: list[str]) -> int:
         where = parsed.resume
     else:
         configs = _seed_configs(_run_config(parsed), parsed.seeds)
-        folder = pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0], parsed.preset)
+        folder = (
+            pathlib.Path("runs") / configs[0].task_record.folder / variant_name(configs[0], parsed.preset)
+        )
         many = len(configs) > 1
         where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
         if many and (where / CONFIG_FILE).is_file():
-            raise RunDirectoryError(f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out.")
+            raise RunDirectoryError(
+                f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out."
+            )
         outs = [where / f"seed-{config.seed}" if many else where for config in configs]
-        with contextlib.closing(reporter_for_stdout()) as reporter, _shown(parsed, configs[0], outs[0], reporter):
-            outcomes = train_together(configs, outs, overwrite=parsed.overwrite, devices=parsed.devices, wandb=parsed.wandb, reporter=reporter)
+        with (
+            contextlib.closing(reporter_for_stdout()) as reporter,
+            _shown(parsed, configs[0], outs[0], reporter),
+        ):
+            outcomes = train_together(
+                configs,
+                outs,
+                overwrite=parsed.overwrite,
+                devices=parsed.devices,
+                wandb=parsed.wandb,
+                reporter=reporter,
+            )
     if not all(outcome.finished for outcome in outcomes):
         print(f"stopped and saved; continue with: costate train --resume {where}")
         return INTERRUPTED
     for outcome in outcomes:
-        for line in closing_words(outcome.run, f"seed {outcome.run.config.seed}: " if len(outcomes) > 1 else ""):
+        for line in closing_words(
+            outcome.run, f"seed {outcome.run.config.seed}: " if len(outcomes) > 1 else ""
+        ):
             print(line)
     run = outcomes[0].run
     folders = ", ".join(outcome.run.path.name for outcome in outcomes)
     what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
-    print(f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace("( ", "("))
+    print(
+        f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace(
+            "( ", "("
+        )
+    )
     return 0
 
 
 def _all_flags() -> set[str]:
     """Flags of train, whatever the learner."""
-    return {flag for kind in (TrainArguments, OffPolicyArguments) for setting in settings_of(kind) for flag in setting.names}
+    return {
+        flag
+        for kind in (TrainArguments, OffPolicyArguments)
+        for setting in settings_of(kind)
+        for flag in setting.names
+    }
 
 
-def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter") -> contextlib.AbstractContextManager[None]:
+def _shown(
+    arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter"
+) -> contextlib.AbstractContextManager[None]:
     """The live view of the first run, if it was asked for."""
     if not arguments.live:
         return contextlib.nullcontext()
@@ -225,7 +255,9 @@ def _shown(arguments: CommonArguments, config: RunConfig, out: pathlib.Path, rep
 
 def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
     if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed.")
+        raise ConfigError(
+            f"seeds is {seeds}, but at least 1 seed is needed. --seeds 4 trains four, counted from --seed."
+        )
     require_at_most("seeds", seeds, MOST_SEEDS)
     return [dataclasses.replace(config, seed=config.seed + i) for i in range(seeds)]
 
@@ -256,7 +288,11 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
 
 def _task_among(words: list[str]) -> str | None:
     """The task on a command line. None if there is none: the parser proper says what is missing or unknown."""
-    behind_flags = [word for before, word in itertools.pairwise(["", *words]) if before.startswith("--") and "=" not in before]
+    behind_flags = [
+        word
+        for before, word in itertools.pairwise(["", *words])
+        if before.startswith("--") and "=" not in before
+    ]
     # A word behind a flag is more likely its value; some flags have none.
     for word in (*(word for word in words if word not in behind_flags), *behind_flags):
         with contextlib.suppress(ConfigError):
@@ -281,12 +317,18 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         rollout=config.rollout,
     )
     shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
-    return OffPolicyArguments(**shared, sac=config.sac) if config.algorithm == "sac" else TrainArguments(**shared, ppo=config.ppo)
+    return (
+        OffPolicyArguments(**shared, sac=config.sac)
+        if config.algorithm == "sac"
+        else TrainArguments(**shared, ppo=config.ppo)
+    )
 
 
 def _run_config(arguments: CommonArguments) -> RunConfig:
     if not arguments.task:
-        raise ConfigError("No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them.")
+        raise ConfigError(
+            "No task was given. For example: costate train WalkerStand. `costate tasks` lists all of them."
+        )
     return RunConfig(
         task=arguments.task,
         seed=arguments.seed,
@@ -317,7 +359,9 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
     flags = {argument.split("=")[0].replace("_", "-") for argument in arguments}
     meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
     if meaningless:
-        raise ConfigError(f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out.")
+        raise ConfigError(
+            f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out."
+        )
     # A core or readout of another name stands for its default settings.
     policy = parsed.policy
     if CORES[parsed.core] is not type(policy.core):
@@ -332,11 +376,17 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
             f"run that goes on can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged."
         )
     if wanted.evaluate_every is None and config.evaluate_every is not None:
-        raise ConfigError(f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 for no evaluation.")
+        raise ConfigError(
+            f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 for no evaluation."
+        )
     return _Changes(
         # A flag that says what the first run has already can be news to the others.
         wanted.total_steps if "--steps" in flags or wanted.steps != config.steps else None,
-        wanted.checkpoint_every if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every else None,
-        wanted.evaluate_every if "--evaluate-every" in flags or wanted.evaluate_every != config.evaluate_every else None,
+        wanted.checkpoint_every
+        if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every
+        else None,
+        wanted.evaluate_every
+        if "--evaluate-every" in flags or wanted.evaluate_every != config.evaluate_every
+        else None,
         wanted.diverged if "--diverged" in flags or wanted.diverged != config.diverged else None,
     )

@@ -56,10 +56,15 @@ def run(arguments: list[str]) -> int:
     out = output_file(options.out or runs[0].path / "videos" / name, name)
     with document_on_stdout(options.json) as give:
         with countdown() as tell:
-            returns = film(tiles, options.film, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell)
+            returns = film(
+                tiles, options.film, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell
+            )
         for tile, total in zip(tiles, returns, strict=True):
             print(f"{tile.title}: return {total:.1f}")
         print(f"film in {out}")
-        policies = [{"run": tile.run.path, "step": tile.step, "return": total} for tile, total in zip(tiles, returns, strict=True)]
+        policies = [
+            {"run": tile.run.path, "step": tile.step, "return": total}
+            for tile, total in zip(tiles, returns, strict=True)
+        ]
         give({"film": out, "policies": policies})
     return 0

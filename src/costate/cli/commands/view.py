@@ -36,5 +36,10 @@ def run(arguments: list[str]) -> int:
     from costate.show.view import view
 
     with stop_requests(b"\nclosing\n") as stop:
-        view([open_run(path) for path in options.runs], options.view, lambda line: print(line, flush=True), lambda: stop.asked)
+        view(
+            [open_run(path) for path in options.runs],
+            options.view,
+            lambda line: print(line, flush=True),
+            lambda: stop.asked,
+        )
     return 0

@@ -13,7 +13,14 @@ import numpy as np
 from costate._base.errors import ConfigError
 from costate._base.types import Float
 from costate.control.linearisation import Linearised
-from costate.control.mujoco_adjoint import Simulation, Snapshot, linearise, snapshot, state_names, unclamp_controls
+from costate.control.mujoco_adjoint import (
+    Simulation,
+    Snapshot,
+    linearise,
+    snapshot,
+    state_names,
+    unclamp_controls,
+)
 from costate.envs.base import AbstractActuators
 from costate.envs.stage import AbstractStage, Outcome
 from costate.envs.visible import AbstractVisibleRobot
@@ -25,7 +32,9 @@ try:
     from dm_control import suite
     from dm_control.rl.control import Environment
 except ImportError as error:  # pragma: no cover
-    raise ConfigError("Exact states need dm_control, which is not installed. Install it with: pip install 'costate[adjoint]'.") from error
+    raise ConfigError(
+        "Exact states need dm_control, which is not installed. Install it with: pip install 'costate[adjoint]'."
+    ) from error
 
 
 class Actuators(AbstractActuators):
@@ -64,7 +73,9 @@ class DmControlStage(AbstractStage):
         return np.stack(self._states)
 
     def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
-        return linearise(copies_of(self.environment, threads or len(os.sched_getaffinity(0))), self.snapshots, controls)
+        return linearise(
+            copies_of(self.environment, threads or len(os.sched_getaffinity(0))), self.snapshots, controls
+        )
 
     def _remember(self) -> None:
         physics = self.environment.physics
@@ -150,4 +161,6 @@ def _simulation(environment: Environment) -> Simulation:
 
 
 def _flat(task: Any, physics: Any) -> Float[np.ndarray, " O"]:
-    return np.concatenate([np.ravel(value) for value in task.get_observation(physics).values()]).astype(np.float64)
+    return np.concatenate([np.ravel(value) for value in task.get_observation(physics).values()]).astype(
+        np.float64
+    )

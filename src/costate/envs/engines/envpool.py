@@ -33,7 +33,15 @@ FIRST, LAST = 0, 2
 class AbstractPoolEnv(AbstractEnv):
     """Environments of one task: a batch for each seed, all in one pool."""
 
-    def __init__(self, task: Task, envpool_id: str, interface: str, batch_size: int, seeds: Sequence[int], threads: int | None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        envpool_id: str,
+        interface: str,
+        batch_size: int,
+        seeds: Sequence[int],
+        threads: int | None,
+    ) -> None:
         self.batch_size = batch_size
         self.observation_size = task.observation_size
         self.action_size = task.action_size
@@ -67,7 +75,9 @@ class AbstractPoolEnv(AbstractEnv):
         """Observations after a new start of every environment."""
 
     @abc.abstractmethod
-    def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
+    def _step_pool(
+        self, state: UInt8[Array, " N"], action: Float[Array, "B A"]
+    ) -> tuple[UInt8[Array, " N"], TimeStep]:
         """One step of the whole pool."""
 
     @property
@@ -83,7 +93,9 @@ class AbstractPoolEnv(AbstractEnv):
         state, timestep = self.reset(keys[0])
         return state, by_seed(timestep, keys.shape[0])
 
-    def step(self, state: UInt8[Array, " N"], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[UInt8[Array, " N"], TimeStep]:
+    def step(
+        self, state: UInt8[Array, " N"], action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[UInt8[Array, " N"], TimeStep]:
         state, timestep = self._step(state, action)
         return state, timestep
 
@@ -98,7 +110,9 @@ class AbstractPoolEnv(AbstractEnv):
 class EnvPoolEnv(AbstractPoolEnv):
     """A task of dm_control."""
 
-    def __init__(self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+    def __init__(
+        self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None
+    ) -> None:
         self._reward = task.reward
         self._fields = tuple(name for name, _ in task.observation)
         super().__init__(task, task.envpool_id, "dm", batch_size, seeds, threads)
@@ -109,9 +123,13 @@ class EnvPoolEnv(AbstractPoolEnv):
 
     def _start_pool(self) -> np.ndarray:
         timestep: Any = self._pool.reset()
-        return np.concatenate([_columns(getattr(timestep.observation, name)) for name in self._fields], axis=1)
+        return np.concatenate(
+            [_columns(getattr(timestep.observation, name)) for name in self._fields], axis=1
+        )
 
-    def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
+    def _step_pool(
+        self, state: UInt8[Array, " N"], action: Float[Array, "B A"]
+    ) -> tuple[UInt8[Array, " N"], TimeStep]:
         with jax.enable_x64(True):
             state, timestep = self._xla_step(state, action.astype(jnp.float64))
             columns = [_columns(getattr(timestep.observation, name)) for name in self._fields]
@@ -129,7 +147,9 @@ class EnvPoolEnv(AbstractPoolEnv):
 class GymPoolEnv(AbstractPoolEnv):
     """A task of Gym's MuJoCo robots. Not through EnvPool's dm interface, whose discount is 0 at a time limit there."""
 
-    def __init__(self, task: Task, envpool_id: str, batch_size: int, seeds: Sequence[int], threads: int | None = None) -> None:
+    def __init__(
+        self, task: Task, envpool_id: str, batch_size: int, seeds: Sequence[int], threads: int | None = None
+    ) -> None:
         super().__init__(task, envpool_id, "gymnasium", batch_size, seeds, threads)
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -140,13 +160,19 @@ class GymPoolEnv(AbstractPoolEnv):
         observation: np.ndarray = self._pool.reset()[0]
         return observation
 
-    def _step_pool(self, state: UInt8[Array, " N"], action: Float[Array, "B A"]) -> tuple[UInt8[Array, " N"], TimeStep]:
+    def _step_pool(
+        self, state: UInt8[Array, " N"], action: Float[Array, "B A"]
+    ) -> tuple[UInt8[Array, " N"], TimeStep]:
         with jax.enable_x64(True):
-            state, (observation, reward, terminated, truncated, beside) = self._xla_step(state, action.astype(jnp.float64))
+            state, (observation, reward, terminated, truncated, beside) = self._xla_step(
+                state, action.astype(jnp.float64)
+            )
             observation, reward = observation.astype(jnp.float32), reward.astype(jnp.float32)
             is_first = beside["elapsed_step"] == 0
         reward = jnp.where(is_first, jnp.zeros_like(reward), reward)
-        return state, TimeStep(observation, reward, 1.0 - terminated.astype(jnp.float32), is_first, terminated | truncated)
+        return state, TimeStep(
+            observation, reward, 1.0 - terminated.astype(jnp.float32), is_first, terminated | truncated
+        )
 
 
 def environment_seeds(seed: int, batch_size: int) -> list[int]:
@@ -171,6 +197,10 @@ def gym_robot(identifier: str) -> GymRobot:
     """Raises if EnvPool has no such robot. Its other environments draw random numbers within episodes too, so they could not be brought back."""
     known = {name: spec for name, spec in registry.specs.items() if spec[0] == "envpool.mujoco.gym"}
     if identifier not in known:
-        raise ConfigError(f"EnvPool has no environment {identifier!r} among Gym's MuJoCo robots. {nearest(identifier, tuple(known))}")
+        raise ConfigError(
+            f"EnvPool has no environment {identifier!r} among Gym's MuJoCo robots. {nearest(identifier, tuple(known))}"
+        )
     spec = envpool.make_spec(identifier)
-    return GymRobot(spec.observation_space.shape[0], spec.action_space.shape[0], int(spec.config.max_episode_steps))
+    return GymRobot(
+        spec.observation_space.shape[0], spec.action_space.shape[0], int(spec.config.max_episode_steps)
+    )

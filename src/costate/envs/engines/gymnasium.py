@@ -43,9 +43,13 @@ def known_id(identifier: str) -> MakeOne:
             f"give that with --tasks, and use the id alone."
         )
     if identifier not in gymnasium.registry:
-        raise ConfigError(f"Gymnasium has no environment {identifier!r}. {nearest(identifier, tuple(gymnasium.registry))}")
+        raise ConfigError(
+            f"Gymnasium has no environment {identifier!r}. {nearest(identifier, tuple(gymnasium.registry))}"
+        )
     limited = gymnasium.registry[identifier].max_episode_steps is not None
-    return lambda: gymnasium.make(identifier) if limited else gymnasium.make(identifier, max_episode_steps=TIME_LIMIT)
+    return lambda: (
+        gymnasium.make(identifier) if limited else gymnasium.make(identifier, max_episode_steps=TIME_LIMIT)
+    )
 
 
 def pictured_id(identifier: str) -> MakeOne:
@@ -83,8 +87,12 @@ def describe(name: str, make: MakeOne) -> Described:
         low, _ = action_bounds(name, env.action_space)
         steps = _time_limit(env)
         if steps is None:
-            raise ConfigError(f"{name} has no time limit. Give episode_steps, after which an episode is cut off.")
-        return Described(observation_layout(name, env.observation_space), low.shape[0], _control_timestep(env), steps)
+            raise ConfigError(
+                f"{name} has no time limit. Give episode_steps, after which an episode is cut off."
+            )
+        return Described(
+            observation_layout(name, env.observation_space), low.shape[0], _control_timestep(env), steps
+        )
     finally:
         env.close()
 
@@ -94,7 +102,12 @@ def describe_vector(name: str, make: MakeVector, episode_steps: int) -> Describe
     env = made(name, lambda: make(1))
     try:
         low, _ = action_bounds(name, env.single_action_space)
-        return Described(observation_layout(name, env.single_observation_space), low.shape[0], UNKNOWN_TIMESTEP, episode_steps)
+        return Described(
+            observation_layout(name, env.single_observation_space),
+            low.shape[0],
+            UNKNOWN_TIMESTEP,
+            episode_steps,
+        )
     finally:
         env.close()
 
@@ -104,8 +117,14 @@ def made(name: str, make: Callable[[], Any]) -> Any:
         return make()
     except Exception as error:
         missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
-        advice = " Gymnasium's extras bring what environments need, such as pip install 'gymnasium[mujoco]'." if missing else ""
-        raise ConfigError(f"{name} cannot be made: {type(error).__name__}: {str(error).rstrip('.')}.{advice}") from error
+        advice = (
+            " Gymnasium's extras bring what environments need, such as pip install 'gymnasium[mujoco]'."
+            if missing
+            else ""
+        )
+        raise ConfigError(
+            f"{name} cannot be made: {type(error).__name__}: {str(error).rstrip('.')}.{advice}"
+        ) from error
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
@@ -164,7 +183,9 @@ def _boxes(name: str, space: Space, label: str = "") -> Iterator[tuple[str, gymn
         return
     what = f"{name} observes {label} as" if label else f"{name} has observations"
     if not isinstance(space, gymnasium.spaces.Box):
-        raise ConfigError(f"{what} {space}, but observations here are a Box or a Dict of Boxes. Wrap it in gymnasium.wrappers.FlattenObservation.")
+        raise ConfigError(
+            f"{what} {space}, but observations here are a Box or a Dict of Boxes. Wrap it in gymnasium.wrappers.FlattenObservation."
+        )
     if space.dtype == np.uint8 or len(space.shape) > 1:
         raise ConfigError(
             f"{what} {space}, which looks like an image; policies here read vectors. Observe what the image shows as numbers, or flatten an array "
@@ -181,7 +202,9 @@ def flat_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]
 def lent_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
     """The same rows, where it can be in the memory of the environment, which will write the next ones there."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return np.concatenate([lent_observation(observation[key], part) for key, part in space.spaces.items()], axis=1)
+        return np.concatenate(
+            [lent_observation(observation[key], part) for key, part in space.spaces.items()], axis=1
+        )
     return np.asarray(observation).reshape(len(observation), -1)
 
 
@@ -194,13 +217,17 @@ class Stepped(NamedTuple):
     truncated: Bool[np.ndarray, " N"]
 
 
-def step_next_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]) -> Stepped:
+def step_next_step(
+    env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
+) -> Stepped:
     """An environment that has ended starts anew with the next step and ignores its action: the contract itself."""
     observation, reward, terminated, truncated, _ = env.step(action)
     return Stepped(lent_observation(observation, space), reward, terminated, truncated)
 
 
-def step_same_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]) -> Stepped:
+def step_same_step(
+    env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
+) -> Stepped:
     """An environment that ends has started anew already, and shows its true last observation beside.
 
     One that had ended before has now been stepped from its start with an action that must be ignored, so it starts once more.
@@ -215,7 +242,9 @@ def step_same_step(env: VectorEnv[Any, Any, Any], space: Space, action: Any, end
     return Stepped(rows, reward, terminated, truncated)
 
 
-def step_disabled(env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]) -> Stepped:
+def step_disabled(
+    env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
+) -> Stepped:
     """An environment that has ended must be told to start anew; it can only be stepped with the others, so it starts before that and again after."""
     if ended.any():
         restarted(env, space, ended)
@@ -233,7 +262,9 @@ STEPS: dict[AutoresetMode, Callable[..., Stepped]] = {
 }
 
 
-def restarted(env: VectorEnv[Any, Any, Any], space: Space, mask: Bool[np.ndarray, " N"]) -> Float[np.ndarray, "N O"]:
+def restarted(
+    env: VectorEnv[Any, Any, Any], space: Space, mask: Bool[np.ndarray, " N"]
+) -> Float[np.ndarray, "N O"]:
     """Observations after a new start of some environments, the others left alone."""
     observation, _ = env.reset(options={"reset_mask": mask.copy()})
     return flat_observation(observation, space)
@@ -301,13 +332,22 @@ class GymnasiumSimulator(AbstractSimulator):
         if self._narrower:
             action = np.clip(action, self.action_low, self.action_high)
         first, has_first = self._ended, self._has_ended
-        stepped = self._step(self._env, self._space, action if self._is_flat else action.reshape(self._action_shape), first)
+        stepped = self._step(
+            self._env, self._space, action if self._is_flat else action.reshape(self._action_shape), first
+        )
         terminated, truncated = stepped.terminated, stepped.truncated
         if has_first:
             terminated, truncated = terminated & ~first, truncated & ~first
         self._ended = terminated | truncated
         self._has_ended = bool(np.count_nonzero(self._ended))
-        return HostRows(stepped.observation, stepped.reward, terminated, truncated, first, quiet=not (has_first or self._has_ended))
+        return HostRows(
+            stepped.observation,
+            stepped.reward,
+            terminated,
+            truncated,
+            first,
+            quiet=not (has_first or self._has_ended),
+        )
 
     def close(self) -> None:
         self._env.close()
@@ -333,10 +373,14 @@ class GymnasiumSimulator(AbstractSimulator):
         )
 
 
-def host_env(name: str, vector: VectorEnv[Any, Any, Any], batch_size: int, seeds: Sequence[int], episode_steps: int) -> HostEnv:
+def host_env(
+    name: str, vector: VectorEnv[Any, Any, Any], batch_size: int, seeds: Sequence[int], episode_steps: int
+) -> HostEnv:
     """A vector environment with ``batch_size`` environments for each seed, as one that a compiled rollout can step."""
     if vector.num_envs != batch_size * len(seeds):
-        raise ConfigError(f"{name} made {vector.num_envs} environments when it was asked for {batch_size * len(seeds)}. Make as many as asked for.")
+        raise ConfigError(
+            f"{name} made {vector.num_envs} environments when it was asked for {batch_size * len(seeds)}. Make as many as asked for."
+        )
     return HostEnv(GymnasiumSimulator(vector, name), name, batch_size, seeds, episode_steps)
 
 

@@ -9,7 +9,15 @@ import numpy as np
 from costate._base.errors import ConfigError
 from costate._base.types import Float, UInt8
 from costate.envs.base import AbstractActuators
-from costate.envs.engines.gymnasium import MakeOne, MakeVector, Space, action_bounds, batch_of_one, flat_observation, made
+from costate.envs.engines.gymnasium import (
+    MakeOne,
+    MakeVector,
+    Space,
+    action_bounds,
+    batch_of_one,
+    flat_observation,
+    made,
+)
 from costate.envs.stage import Outcome
 from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
 
@@ -54,13 +62,19 @@ class _Stepped(AbstractRobot):
         self._observation, _ = self._env.reset(seed=seed)
 
     def observe(self) -> Float[np.ndarray, " O"]:
-        rows: Float[np.ndarray, "1 O"] = flat_observation(batch_of_one(self._observation), self._env.observation_space)
+        rows: Float[np.ndarray, "1 O"] = flat_observation(
+            batch_of_one(self._observation), self._env.observation_space
+        )
         observation: Float[np.ndarray, " O"] = rows[0].astype(np.float64)
         return observation
 
     def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
         space: Any = self._env.action_space
-        action = np.clip(control, self.actuators.action_low, self.actuators.action_high).reshape(space.shape).astype(space.dtype)
+        action = (
+            np.clip(control, self.actuators.action_low, self.actuators.action_high)
+            .reshape(space.shape)
+            .astype(space.dtype)
+        )
         self._observation, reward, terminated, _, _ = self._env.step(action)
         return Outcome(float(reward), bool(terminated))
 
@@ -99,9 +113,13 @@ class PicturedRobot(_Stepped, AbstractPicturedRobot):
         try:
             shown: Any = self._env.render()
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise ConfigError(f"{self._name} cannot be drawn: its render() needs a package that is missing. {str(error).rstrip('.')}.") from error
+            raise ConfigError(
+                f"{self._name} cannot be drawn: its render() needs a package that is missing. {str(error).rstrip('.')}."
+            ) from error
         except Exception as error:
-            raise ConfigError(f"{self._name} cannot be drawn: its render() raised {type(error).__name__}: {str(error).rstrip('.')}.") from error
+            raise ConfigError(
+                f"{self._name} cannot be drawn: its render() raised {type(error).__name__}: {str(error).rstrip('.')}."
+            ) from error
         picture = np.asarray(shown)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             raise ConfigError(self._no_picture(shown))
@@ -109,7 +127,11 @@ class PicturedRobot(_Stepped, AbstractPicturedRobot):
 
     def _no_picture(self, shown: Any) -> str:
         modes = self._env.metadata.get("render_modes") or ()
-        gave = f"an array of {shown.dtype}{list(shown.shape)}" if isinstance(shown, np.ndarray) else type(shown).__name__
+        gave = (
+            f"an array of {shown.dtype}{list(shown.shape)}"
+            if isinstance(shown, np.ndarray)
+            else type(shown).__name__
+        )
         known = f"it knows {', '.join(map(str, modes))}" if modes else "it names none in its metadata"
         return (
             f"{self._name} cannot be drawn: its render() gave {gave} and not a picture, an array of uint8[height, width, 3]. Its render mode is "

@@ -74,7 +74,14 @@ class AbstractSimulator(abc.ABC):
 class HostEnv(AbstractEnv):
     """A simulator with a batch of environments for each seed."""
 
-    def __init__(self, simulator: AbstractSimulator, name: str, batch_size: int, seeds: Sequence[int], episode_steps: int) -> None:
+    def __init__(
+        self,
+        simulator: AbstractSimulator,
+        name: str,
+        batch_size: int,
+        seeds: Sequence[int],
+        episode_steps: int,
+    ) -> None:
         self._simulator = simulator
         self._name = name
         self._seeds = tuple(seeds)
@@ -91,7 +98,11 @@ class HostEnv(AbstractEnv):
         # All that a step shows, and in the end the count of steps; with views of its parts, because making one takes as long as copying.
         self._shown = np.zeros(simulator.count * (self.observation_size + BESIDE) + 1, np.float32)
         self._rows = self._shown[:-1].reshape(simulator.count, -1)
-        self._observation, self._reward, self._kind = self._rows[:, :-BESIDE], self._rows[:, -2], self._rows[:, -1]
+        self._observation, self._reward, self._kind = (
+            self._rows[:, :-BESIDE],
+            self._rows[:, -2],
+            self._rows[:, -1],
+        )
         self._has_kinds = False
         self._failure: CostateError | None = None
         self._step = for_all_seeds(self._step_all, len(self._seeds))
@@ -121,7 +132,9 @@ class HostEnv(AbstractEnv):
         state, timestep = self.reset(keys[0])
         return state, by_seed(timestep, keys.shape[0])
 
-    def step(self, state: Float[Array, ""], action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
+    def step(
+        self, state: Float[Array, ""], action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], TimeStep]:
         state, timestep = self._step(state, action)
         return state, timestep
 
@@ -136,7 +149,9 @@ class HostEnv(AbstractEnv):
         if self._failure is not None:
             raise self._failure
 
-    def _step_all(self, state: Float[Array, ""], action: Float[Array, "N A"]) -> tuple[Float[Array, ""], TimeStep]:
+    def _step_all(
+        self, state: Float[Array, ""], action: Float[Array, "N A"]
+    ) -> tuple[Float[Array, ""], TimeStep]:
         given = jnp.append(action.reshape(-1), state)
         shape = jax.ShapeDtypeStruct(self._shown.shape, jnp.float32)
         if jax.devices()[0].platform == "cpu":
@@ -146,7 +161,9 @@ class HostEnv(AbstractEnv):
         rows = shown[:-1].reshape(self._rows.shape)
         kind = rows[:, -1]
         discount = 1.0 - jnp.float32(kind == TERMINATED)
-        return shown[-1], TimeStep(rows[:, :-BESIDE], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED)
+        return shown[-1], TimeStep(
+            rows[:, :-BESIDE], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED
+        )
 
     def _in_place(self, context: Any, out: Any, given: Any) -> None:
         self._advance(np.asarray(given))
@@ -205,8 +222,14 @@ class HostEnv(AbstractEnv):
 
     def _require_finite(self, observation: Float[np.ndarray, "N O"], reward: Float[np.ndarray, " N"]) -> None:
         for i in np.flatnonzero(~np.isfinite(observation).all(axis=1) | ~np.isfinite(reward)):
-            groups = np.repeat([name for name, _ in self._simulator.layout], [size for _, size in self._simulator.layout])
-            wrong = [f"{group} {value}" for group, value in zip(groups, observation[i], strict=True) if not np.isfinite(value)]
+            groups = np.repeat(
+                [name for name, _ in self._simulator.layout], [size for _, size in self._simulator.layout]
+            )
+            wrong = [
+                f"{group} {value}"
+                for group, value in zip(groups, observation[i], strict=True)
+                if not np.isfinite(value)
+            ]
             wrong += [] if np.isfinite(reward[i]) else [f"reward {reward[i]}"]
             raise SimulationError(
                 f"{self._name} returned NaN or Inf: {', '.join(wrong[:3])} (in {self._which(int(i))}). Nothing can be learnt from that, so training "

@@ -28,11 +28,15 @@ def load_model(name: str, world: AbstractMujocoWorld) -> Any:
     except (ValueError, OSError) as error:
         raise ConfigError(f"{name}: MuJoCo cannot load {world.path}: {str(error).strip()}") from error
     if model.nu == 0:
-        raise ConfigError(f"{name}: {world.path} has no actuators, so that there is nothing to control. Add some to its <actuator>.")
+        raise ConfigError(
+            f"{name}: {world.path} has no actuators, so that there is nothing to control. Add some to its <actuator>."
+        )
     for i in range(model.nu):
         if not model.actuator_ctrllimited[i] or np.abs(model.actuator_ctrlrange[i]).max() > WIDEST_BOUND:
             label = model.actuator(i).name or f"number {i}"
-            raise ConfigError(f"{name}: the actuator {label} of {world.path} has no bounds. Give it ctrllimited and a ctrlrange.")
+            raise ConfigError(
+                f"{name}: the actuator {label} of {world.path} has no bounds. Give it ctrllimited and a ctrlrange."
+            )
     substeps(name, world, model)
     # By default MuJoCo starts a broken simulation anew and goes on as if nothing had happened.
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
@@ -52,7 +56,9 @@ def substeps(name: str, world: AbstractMujocoWorld, model: Any) -> int:
 def describe(name: str, world: AbstractMujocoWorld) -> tuple[Layout, int]:
     """What is observed, by name, and the number of controls; raises if a world cannot be trained on."""
     if world.episode_steps < 1:
-        raise ConfigError(f"{name}: episode_steps is {world.episode_steps}, but an episode has at least 1 step.")
+        raise ConfigError(
+            f"{name}: episode_steps is {world.episode_steps}, but an episode has at least 1 step."
+        )
     model = load_model(name, world)
     data = mujoco.MjData(model)
     _begin(world, model, data, np.random.default_rng(0))
@@ -60,7 +66,9 @@ def describe(name: str, world: AbstractMujocoWorld) -> tuple[Layout, int]:
         shown = world.observe(model, data)
         reward = world.reward(model, data)
     except Exception as error:
-        raise ConfigError(f"{name}: its observe or reward raised {type(error).__name__} at the start of an episode: {error}") from error
+        raise ConfigError(
+            f"{name}: its observe or reward raised {type(error).__name__} at the start of an episode: {error}"
+        ) from error
     if not isinstance(shown, Mapping) or not shown:
         raise ConfigError(
             f'{name}: observe returned {shown!r}, but it should be a dictionary such as {{"position": data.qpos, "velocity": data.qvel}}.'
@@ -121,7 +129,11 @@ class MujocoSimulator(AbstractSimulator):
     def advance(self, action: Float[np.ndarray, "N A"]) -> HostRows:
         first = self._ended
         rows = HostRows(
-            np.empty((self.count, self._size), np.float32), np.zeros(self.count), np.zeros(self.count, bool), np.zeros(self.count, bool), first
+            np.empty((self.count, self._size), np.float32),
+            np.zeros(self.count),
+            np.zeros(self.count, bool),
+            np.zeros(self.count, bool),
+            first,
         )
         self._elapsed = np.where(first, 0, self._elapsed + 1)
         controls = np.clip(action.astype(np.float64), self.action_low, self.action_high)
@@ -160,7 +172,9 @@ class MujocoSimulator(AbstractSimulator):
         shown = self._world.observe(self._model, data)
         layout = tuple((str(label), int(np.size(part))) for label, part in shown.items())
         if layout != self.layout:
-            raise SimulationError(f"{self._name} observed {layout}, but at first it was {self.layout}. Observe the same things in every step.")
+            raise SimulationError(
+                f"{self._name} observed {layout}, but at first it was {self.layout}. Observe the same things in every step."
+            )
         return flat(shown).astype(np.float32)
 
 
@@ -199,8 +213,16 @@ class MujocoRobot(AbstractVisibleRobot):
         return flat(self._world.observe(self._model, self._data)).astype(np.float64)
 
     def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
-        advance(self._model, self._data, np.clip(control, self.actuators.action_low, self.actuators.action_high), self._substeps)
-        return Outcome(float(self._world.reward(self._model, self._data)), bool(self._world.terminated(self._model, self._data)))
+        advance(
+            self._model,
+            self._data,
+            np.clip(control, self.actuators.action_low, self.actuators.action_high),
+            self._substeps,
+        )
+        return Outcome(
+            float(self._world.reward(self._model, self._data)),
+            bool(self._world.terminated(self._model, self._data)),
+        )
 
     def close(self) -> None:
         """MuJoCo's memory goes with the objects."""

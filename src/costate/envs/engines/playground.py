@@ -34,7 +34,9 @@ def implementation() -> str:
     """What MJX computes with: Warp on a graphics card, where it is faster; JAX elsewhere, where Warp cannot be vmapped. The environment overrules."""
     chosen = os.environ.get(VARIABLE) or ("warp" if jax.default_backend() == "gpu" else "jax")
     if chosen not in IMPLEMENTATIONS:
-        raise ConfigError(f"{VARIABLE} is {chosen!r}, but MJX computes with {' or '.join(IMPLEMENTATIONS)}. Unset it to have that chosen.")
+        raise ConfigError(
+            f"{VARIABLE} is {chosen!r}, but MJX computes with {' or '.join(IMPLEMENTATIONS)}. Unset it to have that chosen."
+        )
     return chosen
 
 
@@ -59,7 +61,11 @@ def load_simulator(name: str) -> Simulator:
 def _simulator(name: str, impl: str) -> Simulator:
     # Kept, and compiled apart from what calls them: to trace MJX takes seconds, and is then done once for the training and all evaluations.
     environment = dm_control_suite.load(name, config_overrides={"impl": impl})
-    return Simulator(environment, jax.jit(jax.vmap(_as_written(environment.reset))), jax.jit(jax.vmap(_as_written(environment.step))))
+    return Simulator(
+        environment,
+        jax.jit(jax.vmap(_as_written(environment.reset))),
+        jax.jit(jax.vmap(_as_written(environment.step))),
+    )
 
 
 class Episodes(eqx.Module):
@@ -75,19 +81,27 @@ class PlaygroundEnv(AbstractEnv):
 
     written_in_jax = True
 
-    def __init__(self, task: Task, simulator: Simulator, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
+    def __init__(
+        self, task: Task, simulator: Simulator, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)
+    ) -> None:
         """``shown`` is the order in which Playground shows what the task's record names."""
         self._simulator = simulator
-        self._seeds = np.array([np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32)
+        self._seeds = np.array(
+            [np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32
+        )
         self._order = rearrangement(shown, task.observation)
         self._mesh: Mesh | None = None
         self.batch_size = batch_size
         self.observation_size = task.observation_size
         self.action_size = task.action_size
         self.episode_steps = task.episode_steps
-        self.action_low, self.action_high = simulator.environment.mj_model.actuator_ctrlrange.T.astype(np.float32)
+        self.action_low, self.action_high = simulator.environment.mj_model.actuator_ctrlrange.T.astype(
+            np.float32
+        )
         # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
-        self._start_one: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(lambda key, seed: self._begin(self._split(key, seed)))
+        self._start_one: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(
+            lambda key, seed: self._begin(self._split(key, seed))
+        )
         self._start_each: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(self._begin_seeds)
         self._step = fold_seeds(self._step_all)
 
@@ -101,7 +115,9 @@ class PlaygroundEnv(AbstractEnv):
     def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[Episodes, TimeStep]:
         return self._start_each(keys, self._seeds)
 
-    def step(self, state: Episodes, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[Episodes, TimeStep]:
+    def step(
+        self, state: Episodes, action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[Episodes, TimeStep]:
         state, timestep = self._step(state, action, jax.random.split(key, self.batch_size))
         return state, timestep
 
@@ -128,22 +144,32 @@ class PlaygroundEnv(AbstractEnv):
         simulation, count = self._simulator.start(keys), keys.shape[0]
         zeros, never = jnp.zeros(count), jnp.zeros(count, bool)
         episodes = Episodes(simulation, jnp.zeros(count, jnp.int32), never)
-        return episodes, TimeStep(self._observed(simulation), reward=zeros, discount=zeros + 1.0, is_first=~never, is_last=never)
+        return episodes, TimeStep(
+            self._observed(simulation), reward=zeros, discount=zeros + 1.0, is_first=~never, is_last=never
+        )
 
-    def _step_all(self, state: Episodes, action: Float[Array, "B A"], keys: Key[Array, " B"]) -> tuple[Episodes, TimeStep]:
+    def _step_all(
+        self, state: Episodes, action: Float[Array, "B A"], keys: Key[Array, " B"]
+    ) -> tuple[Episodes, TimeStep]:
         """One step of any number of environments, those of all seeds: on one device, or a share of them on each."""
         if self._mesh is None:
             return self._step_share(state, action, keys)
         each = PartitionSpec(self._mesh.axis_names)
-        sharded = jax.shard_map(self._step_share, mesh=self._mesh, in_specs=each, out_specs=each, check_vma=False)
+        sharded = jax.shard_map(
+            self._step_share, mesh=self._mesh, in_specs=each, out_specs=each, check_vma=False
+        )
         stepped: tuple[Episodes, TimeStep] = sharded(state, action, keys)
         return stepped
 
-    def _step_share(self, state: Episodes, action: Float[Array, "B A"], keys: Key[Array, " B"]) -> tuple[Episodes, TimeStep]:
+    def _step_share(
+        self, state: Episodes, action: Float[Array, "B A"], keys: Key[Array, " B"]
+    ) -> tuple[Episodes, TimeStep]:
         over, ran = state.is_last, self._run(state, action)
 
         def renewed() -> tuple[Episodes, TimeStep]:
-            chosen: tuple[Episodes, TimeStep] = jax.tree.map(functools.partial(_where, over), self._begin(keys), ran)
+            chosen: tuple[Episodes, TimeStep] = jax.tree.map(
+                functools.partial(_where, over), self._begin(keys), ran
+            )
             return chosen
 
         # A start can take as long as hundreds of steps, so it is made only where some episode is over; most end together.
@@ -162,7 +188,9 @@ class PlaygroundEnv(AbstractEnv):
         observation = _where(broken, self._observed(state.simulation), self._observed(simulation))
         reward = jnp.where(broken, 0.0, simulation.reward)
         discount = 1.0 - jnp.float32(broken)
-        return Episodes(simulation, elapsed, is_last), TimeStep(observation, reward, discount, jnp.zeros_like(is_last), is_last)
+        return Episodes(simulation, elapsed, is_last), TimeStep(
+            observation, reward, discount, jnp.zeros_like(is_last), is_last
+        )
 
     def _observed(self, simulation: Simulation) -> Float[Array, "B O"]:
         observation: Float[Array, "B O"] = simulation.obs[:, self._order]
@@ -171,7 +199,9 @@ class PlaygroundEnv(AbstractEnv):
 
 def rearrangement(shown: Layout, wanted: Layout) -> Int[np.ndarray, " O"]:
     """Where each number of the layout ``wanted`` stands in the layout ``shown``, which has the same groups in another order."""
-    starts = dict(zip((name for name, _ in shown), np.cumsum([0, *(size for _, size in shown)]), strict=False))
+    starts = dict(
+        zip((name for name, _ in shown), np.cumsum([0, *(size for _, size in shown)]), strict=False)
+    )
     return np.concatenate([starts[name] + np.arange(size) for name, size in wanted])
 
 

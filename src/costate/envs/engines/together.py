@@ -53,5 +53,7 @@ def fold_seeds(step_all: Step) -> Step:
 
 def by_seed(tree: Tree, seeds: int) -> Tree:
     """What belongs to all seeds' environments, such as a time step, with the seeds as its first axis."""
-    parts: Tree = jax.tree.map(lambda array: array.reshape(seeds, array.shape[0] // seeds, *array.shape[1:]), tree)
+    parts: Tree = jax.tree.map(
+        lambda array: array.reshape(seeds, array.shape[0] // seeds, *array.shape[1:]), tree
+    )
     return parts

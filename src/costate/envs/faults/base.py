@@ -33,5 +33,7 @@ class AbstractFault(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         """The reading after the fault, and what the fault remembers of it."""

@@ -7,7 +7,11 @@ from costate._base.types import Array, Bool, Float
 
 
 def working(
-    drawn: Float[Array, "B U"], broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
+    drawn: Float[Array, "B U"],
+    broken: Bool[Array, "B U"],
+    is_first: Bool[Array, " B"],
+    probability: float,
+    length: float | None,
 ) -> Bool[Array, "B U"]:
     """Which of U units work in the next step, if ``broken`` did not in the last; ``drawn`` is uniform between 0 and 1.
 
@@ -40,7 +44,9 @@ def shortest_bursts(probability: float) -> float:
 def check_bursts(name: str, probability: float, length_name: str, length: float) -> None:
     """Raise unless bursts of this mean length can be out of order for this share of the time."""
     if probability == 0.0:
-        raise ConfigError(f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Give {name}, or leave {length_name} out.")
+        raise ConfigError(
+            f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Give {name}, or leave {length_name} out."
+        )
     if length < shortest_bursts(probability):
         raise ConfigError(
             f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with at least one good step between two are "

@@ -13,8 +13,12 @@ class Zeros(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return None
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
-        return reading._replace(value=jnp.where(reading.seen, reading.value, jnp.zeros_like(reading.value))), None
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
+        return reading._replace(
+            value=jnp.where(reading.seen, reading.value, jnp.zeros_like(reading.value))
+        ), None
 
 
 class Hold(AbstractFault):
@@ -23,7 +27,9 @@ class Hold(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros((batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         value = jnp.where(reading.seen, reading.value, jnp.where(is_first[:, None], 0.0, state))
         return reading._replace(value=value), value
 
@@ -37,6 +43,8 @@ class Absent(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         return None
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         present = jnp.broadcast_to(self._present, reading.seen.shape)
         return Reading(jnp.where(present, reading.value, 0.0), reading.seen & present), None

@@ -33,12 +33,16 @@ class Delay(AbstractFault):
     def start(self, batch: int, size: int) -> FaultState:
         depth = self._fixed + self._jitter + 1
         numbers = jnp.zeros((depth, batch, size))
-        return _Travelling(numbers, numbers.astype(bool), jnp.zeros((depth, batch), jnp.int32), jnp.zeros(batch, jnp.int32))
+        return _Travelling(
+            numbers, numbers.astype(bool), jnp.zeros((depth, batch), jnp.int32), jnp.zeros(batch, jnp.int32)
+        )
 
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
         return self._fixed + jax.random.randint(key, (batch,), 0, self._jitter + 1)
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         state = _Travelling(
             value=_push(reading.value, state.value),
             seen=_push(reading.seen, state.seen),

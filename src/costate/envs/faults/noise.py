@@ -19,7 +19,9 @@ class Noise(AbstractFault):
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
         return self._deviation * jax.random.normal(key, (batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         return reading._replace(value=reading.value + drawn), None
 
 
@@ -35,6 +37,8 @@ class Drift(AbstractFault):
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
         return self._deviation * jax.random.normal(key, (batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         bias = jnp.where(is_first[:, None], 0.0, state + drawn)
         return reading._replace(value=reading.value + bias), bias

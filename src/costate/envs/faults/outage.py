@@ -27,6 +27,8 @@ class Outage(AbstractFault):
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
         return jax.random.uniform(key, (batch, self._count))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         works = working(drawn, state, is_first, self._probability, self._length)
         return reading._replace(seen=reading.seen & works[:, self._units]), ~works

@@ -21,7 +21,9 @@ class Stuck(AbstractFault):
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
         return jax.random.uniform(key, (batch, size))
 
-    def apply(self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn) -> tuple[Reading, FaultState]:
+    def apply(
+        self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
+    ) -> tuple[Reading, FaultState]:
         stuck, last = state
         works = working(drawn, stuck, is_first, self._probability, self._length)
         # A sensor that is stuck from the start is stuck at its first value.

@@ -76,7 +76,10 @@ class RegulatorTask(AnalyticTask):
         value = stationary_value(problem, discount)
         # The signal that comes with a measurement is not part of it.
         known = estimates(problem, played.observations[:, :-1], played.seen, played.controls)
-        return {"best, at the state": -2.0 * played.states @ value, "best, at the estimate": -2.0 * known @ value}
+        return {
+            "best, at the state": -2.0 * played.states @ value,
+            "best, at the estimate": -2.0 * known @ value,
+        }
 
     def optimum(self, dropout: float) -> KnownOptimum:
         cost = best_expected_cost(self.problem(), dropout)
@@ -124,11 +127,18 @@ _POSITION: Layout = (("position", 1), ("signal", 1))
 
 def _regulator(name: str, layout: Layout, problem: Callable[[], Regulator]) -> None:
     whole = layout is _WHOLE
-    TASKS.add(name, RegulatorTask(name=name, observation=layout, control_timestep=TIMESTEP, observes_state=whole, problem=problem))
+    TASKS.add(
+        name,
+        RegulatorTask(
+            name=name, observation=layout, control_timestep=TIMESTEP, observes_state=whole, problem=problem
+        ),
+    )
 
 
 def _world(name: str, layout: Layout, timestep: float, make_world: Callable[[], AbstractWorld]) -> None:
-    TASKS.add(name, WorldTask(name=name, observation=layout, control_timestep=timestep, make_world=make_world))
+    TASKS.add(
+        name, WorldTask(name=name, observation=layout, control_timestep=timestep, make_world=make_world)
+    )
 
 
 _regulator("LQR", _WHOLE, lqr)

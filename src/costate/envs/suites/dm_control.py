@@ -104,12 +104,24 @@ _DOG: Layout = (
     ("touch_sensors", 4),
     ("actuator_state", 38),
 )
-_QUADRUPED: Layout = (("egocentric_state", 44), ("torso_velocity", 3), ("torso_upright", 1), ("imu", 6), ("force_torque", 24))
+_QUADRUPED: Layout = (
+    ("egocentric_state", 44),
+    ("torso_velocity", 3),
+    ("torso_upright", 1),
+    ("imu", 6),
+    ("force_torque", 24),
+)
 _ARM: Layout = (("arm_pos", 16), ("arm_vel", 8), ("touch", 5), ("hand_pos", 4))
 
 
 def _humanoid(joints: int, velocity: int) -> Layout:
-    upper = (("joint_angles", joints), ("head_height", 1), ("extremities", 12), ("torso_vertical", 3), ("com_velocity", 3))
+    upper = (
+        ("joint_angles", joints),
+        ("head_height", 1),
+        ("extremities", 12),
+        ("torso_vertical", 3),
+        ("com_velocity", 3),
+    )
     return (*upper, ("velocity", velocity))
 
 
@@ -126,7 +138,13 @@ _robot("cheetah", "run", _joints(8, 9), 6, 0.01)
 _robot("dog", "stand walk trot run", _DOG, 38, 0.015)
 _robot("dog", "fetch", (*_DOG, ("ball_state", 6), ("target_position", 3)), 38, 0.015)
 _robot("finger", "spin", (*_joints(4, 3), ("touch", 2)), 2, 0.02)
-_robot("finger", "turn_easy turn_hard", (*_joints(4, 3), ("touch", 2), ("target_position", 2), ("dist_to_target", 1)), 2, 0.02)
+_robot(
+    "finger",
+    "turn_easy turn_hard",
+    (*_joints(4, 3), ("touch", 2), ("target_position", 2), ("dist_to_target", 1)),
+    2,
+    0.02,
+)
 _robot("fish", "upright", (("joint_angles", 7), ("upright", 1), ("velocity", 13)), 5, 0.04)
 _robot("fish", "swim", (("joint_angles", 7), ("upright", 1), ("target", 3), ("velocity", 13)), 5, 0.04)
 _robot("hopper", "stand hop", (*_joints(6, 7), ("touch", 2)), 4, 0.02)
@@ -135,7 +153,13 @@ _robot("humanoid", "run_pure_state", _joints(28, 27), 21, 0.025)
 _robot("humanoid_CMU", "stand walk run", _humanoid(56, 62), 56, 0.02)
 _robot("lqr", "lqr_2_1", _joints(2, 2), 1, 0.03)
 _robot("lqr", "lqr_6_2", _joints(6, 6), 2, 0.03)
-_robot("manipulator", "bring_ball bring_peg insert_ball insert_peg", (*_ARM, ("object_pos", 4), ("object_vel", 3), ("target_pos", 4)), 5, 0.01)
+_robot(
+    "manipulator",
+    "bring_ball bring_peg insert_ball insert_peg",
+    (*_ARM, ("object_pos", 4), ("object_vel", 3), ("target_pos", 4)),
+    5,
+    0.01,
+)
 _robot("pendulum", "swingup", (("orientation", 2), ("velocity", 1)), 1, 0.02)
 _robot("point_mass", "easy hard", _joints(2, 2), 2, 0.02)
 _robot("quadruped", "walk run", _QUADRUPED, 12, 0.02)

@@ -42,4 +42,6 @@ def find_robot(name: str, identifier: str) -> Task:
     )
 
 
-TASKS.families["envpool"] = Family(find_robot, "envpool:ID  Gym's MuJoCo robots in C++ threads, such as envpool:HalfCheetah-v4")
+TASKS.families["envpool"] = Family(
+    find_robot, "envpool:ID  Gym's MuJoCo robots in C++ threads, such as envpool:HalfCheetah-v4"
+)

@@ -27,7 +27,9 @@ class GymnasiumTask(Task):
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         from costate.envs.engines.gymnasium import host_env
 
-        return host_env(self.name, self.make_vector(batch_size * len(seeds)), batch_size, seeds, self.episode_steps)
+        return host_env(
+            self.name, self.make_vector(batch_size * len(seeds)), batch_size, seeds, self.episode_steps
+        )
 
     def visible(self) -> AbstractRobot:
         from costate.envs.engines.gymnasium_robots import visible_robot
@@ -36,7 +38,12 @@ class GymnasiumTask(Task):
 
 
 def register_gymnasium(
-    name: str, make: Callable[..., Any], *, episode_steps: int | None = None, budget: int = BUDGET, observes_state: bool = True
+    name: str,
+    make: Callable[..., Any],
+    *,
+    episode_steps: int | None = None,
+    budget: int = BUDGET,
+    observes_state: bool = True,
 ) -> Task:
     """Make the environment that ``make()`` returns a task; an ``episode_steps`` cuts episodes off, for one that has no time limit of its own.
 
@@ -44,26 +51,43 @@ def register_gymnasium(
     """
     engine = _engine()
     limited = engine.limited(make, episode_steps)
-    task = _task(name, engine.describe(name, limited), lambda count: engine.side_by_side(name, limited, count), budget, observes_state)
+    task = _task(
+        name,
+        engine.describe(name, limited),
+        lambda count: engine.side_by_side(name, limited, count),
+        budget,
+        observes_state,
+    )
     return TASKS.add(name, dataclasses.replace(task, make_pictured=engine.pictured(make)))
 
 
 def register_gymnasium_vector(
-    name: str, make: Callable[[int], Any], *, episode_steps: int, budget: int = BUDGET, observes_state: bool = True
+    name: str,
+    make: Callable[[int], Any],
+    *,
+    episode_steps: int,
+    budget: int = BUDGET,
+    observes_state: bool = True,
 ) -> Task:
     """Make the vector environments that ``make(count)`` returns a task. No episode may be longer than ``episode_steps``."""
-    return TASKS.add(name, _task(name, _engine().describe_vector(name, make, episode_steps), make, budget, observes_state))
+    return TASKS.add(
+        name, _task(name, _engine().describe_vector(name, make, episode_steps), make, budget, observes_state)
+    )
 
 
 def find_gymnasium(name: str, identifier: str) -> Task:
     """The record of an id that Gymnasium knows."""
     engine = _engine()
     make = engine.known_id(identifier)
-    task = _task(name, engine.describe(name, make), lambda count: engine.side_by_side(name, make, count), BUDGET, True)
+    task = _task(
+        name, engine.describe(name, make), lambda count: engine.side_by_side(name, make, count), BUDGET, True
+    )
     return dataclasses.replace(task, make_pictured=engine.pictured_id(identifier))
 
 
-def _task(name: str, described: Any, make_vector: Callable[[int], Any], budget: int, observes_state: bool) -> GymnasiumTask:
+def _task(
+    name: str, described: Any, make_vector: Callable[[int], Any], budget: int, observes_state: bool
+) -> GymnasiumTask:
     return GymnasiumTask(
         name=name,
         observation=described.layout,
@@ -81,8 +105,13 @@ def _engine() -> Any:
     try:
         from costate.envs.engines import gymnasium as engine_gymnasium
     except ImportError as error:
-        raise ConfigError(f"Gymnasium cannot be loaded ({error}). Install it with: pip install 'costate[gymnasium]'.") from error
+        raise ConfigError(
+            f"Gymnasium cannot be loaded ({error}). Install it with: pip install 'costate[gymnasium]'."
+        ) from error
     return engine_gymnasium
 
 
-TASKS.families["gym"] = Family(find_gymnasium, "gym:ID      any environment that Gymnasium knows, with continuous actions, such as gym:Pendulum-v1")
+TASKS.families["gym"] = Family(
+    find_gymnasium,
+    "gym:ID      any environment that Gymnasium knows, with continuous actions, such as gym:Pendulum-v1",
+)

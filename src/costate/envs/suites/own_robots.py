@@ -26,7 +26,13 @@ class MujocoTask(Task):
         from costate.envs.engines.host import HostEnv
         from costate.envs.engines.mujoco import MujocoSimulator
 
-        return HostEnv(MujocoSimulator(self.name, self.world, batch_size * len(seeds)), self.name, batch_size, seeds, self.episode_steps)
+        return HostEnv(
+            MujocoSimulator(self.name, self.world, batch_size * len(seeds)),
+            self.name,
+            batch_size,
+            seeds,
+            self.episode_steps,
+        )
 
     def visible(self) -> AbstractVisibleRobot:
         from costate.envs.engines.mujoco import MujocoRobot
@@ -34,12 +40,16 @@ class MujocoTask(Task):
         return MujocoRobot(self.name, self.world)
 
 
-def register_mujoco(name: str, world: AbstractMujocoWorld, *, budget: int = BUDGET, observes_state: bool = True) -> Task:
+def register_mujoco(
+    name: str, world: AbstractMujocoWorld, *, budget: int = BUDGET, observes_state: bool = True
+) -> Task:
     """Make a world a task, to be trained on by this name."""
     try:
         from costate.envs.engines.mujoco import describe
     except ImportError as error:
-        raise ConfigError(f"{name} needs MuJoCo, which cannot be loaded ({error}). Install it with: pip install 'costate[mujoco]'.") from error
+        raise ConfigError(
+            f"{name} needs MuJoCo, which cannot be loaded ({error}). Install it with: pip install 'costate[mujoco]'."
+        ) from error
     layout, action_size = describe(name, world)
     return TASKS.add(
         name,

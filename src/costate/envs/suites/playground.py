@@ -23,7 +23,9 @@ _WALKER: Layout = (("orientations", 14), ("upright", 1), ("velocity", 9))
 # Where what is shown is not what dm_control shows: for "height", Playground's walker reads the tilt of the torso.
 _LAYOUTS = {"WalkerRun": _WALKER, "WalkerStand": _WALKER, "WalkerWalk": _WALKER}
 # Where the same is shown in another order.
-_SHOWN: dict[str, Layout] = {"FishSwim": (("upright", 1), ("joint_angles", 7), ("target", 3), ("velocity", 13))}
+_SHOWN: dict[str, Layout] = {
+    "FishSwim": (("upright", 1), ("joint_angles", 7), ("target", 3), ("velocity", 13))
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,9 @@ class PlaygroundTask(Task):
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         engine = self._engine()
-        built: AbstractEnv = engine.PlaygroundEnv(self, engine.load_simulator(self.original), self.shown, batch_size, seeds)
+        built: AbstractEnv = engine.PlaygroundEnv(
+            self, engine.load_simulator(self.original), self.shown, batch_size, seeds
+        )
         return built
 
     def _engine(self) -> Any:
@@ -64,7 +68,9 @@ class PlaygroundTask(Task):
 def find_playground(name: str, identifier: str) -> Task:
     """The record of a task by Playground's name for it: that of the same task of dm_control, but for what is observed."""
     if identifier not in NAMES:
-        raise ConfigError(f"MuJoCo Playground has no task {identifier!r} in its dm_control suite. {nearest(identifier, NAMES, LISTING)}")
+        raise ConfigError(
+            f"MuJoCo Playground has no task {identifier!r} in its dm_control suite. {nearest(identifier, NAMES, LISTING)}"
+        )
     twin = TASKS[identifier]
     layout = _LAYOUTS.get(identifier, twin.observation)
     return PlaygroundTask(
@@ -81,5 +87,6 @@ def find_playground(name: str, identifier: str) -> Task:
 
 LISTING = ", listed in docs/playground.md"
 TASKS.families["playground"] = Family(
-    find_playground, f"playground:TASK  {len(NAMES)} of the tasks above in MuJoCo Playground, the paper's simulator, such as playground:WalkerStand"
+    find_playground,
+    f"playground:TASK  {len(NAMES)} of the tasks above in MuJoCo Playground, the paper's simulator, such as playground:WalkerStand",
 )

@@ -36,7 +36,9 @@ class AbstractWorld(abc.ABC):
         """What the sensors show, with noise from ``key`` if they have any."""
 
     @abc.abstractmethod
-    def advance(self, state: WorldState, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[WorldState, Float[Array, ""], Bool[Array, ""]]:
+    def advance(
+        self, state: WorldState, action: Float[Array, " A"], key: Key[Array, ""]
+    ) -> tuple[WorldState, Float[Array, ""], Bool[Array, ""]]:
         """The next state, disturbed by what is drawn from ``key`` if anything is; the reward; and whether the episode has terminated.
 
         A time limit is not termination.
@@ -58,7 +60,9 @@ class AnalyticEnv(AbstractEnv):
 
     def __init__(self, world: AbstractWorld, batch_size: int, seeds: Sequence[int] = (0,)) -> None:
         self._world = world
-        self._seeds = np.array([np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32)
+        self._seeds = np.array(
+            [np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32
+        )
         self.batch_size = batch_size
         self.observation_size = world.observation_size
         self.action_size = world.action_size
@@ -79,7 +83,9 @@ class AnalyticEnv(AbstractEnv):
     def reset_seeds(self, keys: Key[Array, " N"]) -> tuple[_Clocked, TimeStep]:
         return self._start_each(keys, self._seeds)
 
-    def step(self, state: _Clocked, action: Float[Array, "B A"], key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
+    def step(
+        self, state: _Clocked, action: Float[Array, "B A"], key: Key[Array, ""]
+    ) -> tuple[_Clocked, TimeStep]:
         return jax.vmap(self._step_one)(state, action, jax.random.split(key, self.batch_size))
 
     def skip_resets(self, counts: np.ndarray) -> None:
@@ -97,15 +103,24 @@ class AnalyticEnv(AbstractEnv):
     def _start(self, key: Key[Array, ""]) -> tuple[_Clocked, Float[Array, " O"]]:
         key_initial, key_observe = jax.random.split(key)
         world = self._world.initial(key_initial)
-        return _Clocked(world, jnp.zeros((), jnp.int32), jnp.zeros((), bool)), self._world.observe(world, key_observe)
+        return _Clocked(world, jnp.zeros((), jnp.int32), jnp.zeros((), bool)), self._world.observe(
+            world, key_observe
+        )
 
-    def _step_one(self, state: _Clocked, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[_Clocked, TimeStep]:
+    def _step_one(
+        self, state: _Clocked, action: Float[Array, " A"], key: Key[Array, ""]
+    ) -> tuple[_Clocked, TimeStep]:
         key_start, key_advance, key_observe = jax.random.split(key, 3)
         was_last = state.is_last
         world, reward, terminated = self._world.advance(state.world, action, key_advance)
         elapsed = state.elapsed + 1
-        ran = _Clocked(world, elapsed, terminated | (elapsed >= self._world.episode_steps)), self._world.observe(world, key_observe)
-        state, observation = jax.tree.map(lambda fresh, old: jnp.where(was_last, fresh, old), self._start(key_start), ran)
+        ran = (
+            _Clocked(world, elapsed, terminated | (elapsed >= self._world.episode_steps)),
+            self._world.observe(world, key_observe),
+        )
+        state, observation = jax.tree.map(
+            lambda fresh, old: jnp.where(was_last, fresh, old), self._start(key_start), ran
+        )
         return state, TimeStep(
             observation=observation,
             reward=jnp.where(was_last, 0.0, reward),

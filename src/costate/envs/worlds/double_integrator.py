@@ -44,7 +44,9 @@ class ReachRestWorld(AbstractWorld):
         return after, -(1.0 + self._control_cost.value(action)), jnp.abs(after).max() <= TOLERANCE
 
 
-def least_time(position: Float[np.ndarray, "*S"], velocity: Float[np.ndarray, "*S"]) -> Float[np.ndarray, "*S"]:
+def least_time(
+    position: Float[np.ndarray, "*S"], velocity: Float[np.ndarray, "*S"]
+) -> Float[np.ndarray, "*S"]:
     """Seconds to rest exactly in the origin, if switching between ±1 at any time were possible: the side σ = sign(x + ½v|v|) decides.
 
     T = σv + 2 √(σx + ½v²).

@@ -24,7 +24,9 @@ class LinearQuadraticWorld(AbstractWorld):
         self.action_limit = action_limit
         self.state_names = state_names
         self._state_size, self._measured = states, measured
-        self._dynamics, self._influence, self._sensors = (_single(m) for m in (problem.dynamics, problem.influence, problem.sensors))
+        self._dynamics, self._influence, self._sensors = (
+            _single(m) for m in (problem.dynamics, problem.influence, problem.sensors)
+        )
         self._state_cost, self._control_cost = _single(problem.state_cost), _single(problem.control_cost)
         self._initial_root = _single(square_root(problem.initial_covariance))
         self._process_root = _single(square_root(problem.process_noise))
@@ -34,7 +36,9 @@ class LinearQuadraticWorld(AbstractWorld):
         return jnp.asarray(self._initial_root @ jax.random.normal(key, (self._state_size,)))
 
     def observe(self, state: Float[Array, " X"], key: Key[Array, ""]) -> Float[Array, " O"]:
-        measurement = self._sensors @ state + self._measurement_root @ jax.random.normal(key, (self._measured,))
+        measurement = self._sensors @ state + self._measurement_root @ jax.random.normal(
+            key, (self._measured,)
+        )
         return jnp.append(measurement, 1.0)
 
     def advance(

@@ -136,7 +136,9 @@ class RememberedCue(AbstractWorld):
     def observe(self, state: _Cue, key: Key[Array, ""]) -> Float[Array, " O"]:
         return jnp.where(state.elapsed == 0, state.sign, 0.0)[None]
 
-    def advance(self, state: _Cue, action: Float[Array, " A"], key: Key[Array, ""]) -> tuple[_Cue, Float[Array, ""], Bool[Array, ""]]:
+    def advance(
+        self, state: _Cue, action: Float[Array, " A"], key: Key[Array, ""]
+    ) -> tuple[_Cue, Float[Array, ""], Bool[Array, ""]]:
         at_end = state.elapsed >= 3
         reward = jnp.where(at_end, -jnp.square(action[0] - 0.5 * state.sign), 0.0)
         return _Cue(state.sign, state.elapsed + 1), reward, at_end

@@ -19,7 +19,9 @@ class WorldStage(AbstractStage):
         self.robot = AnalyticEnv(world, batch_size=1)
         self._key = jax.random.key(seed)
         with jax.enable_x64(True):
-            start, self._unravel = ravel_pytree(jax.tree.map(_double, world.initial(jax.random.fold_in(self._key, 0))))
+            start, self._unravel = ravel_pytree(
+                jax.tree.map(_double, world.initial(jax.random.fold_in(self._key, 0)))
+            )
             self._advance, self._show = jax.jit(self._next), jax.jit(self._observed)
             self._states, self._observation = [start], self._show(start, 0)
         self.state_names = world.state_names or tuple(f"x{i}" for i in range(len(start)))
@@ -29,7 +31,9 @@ class WorldStage(AbstractStage):
 
     def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
         with jax.enable_x64(True):
-            state, reward, terminated = self._advance(self._states[-1], jnp.asarray(control), len(self._states))
+            state, reward, terminated = self._advance(
+                self._states[-1], jnp.asarray(control), len(self._states)
+            )
             self._observation = self._show(state, len(self._states))
             self._states.append(state)
         return Outcome(float(reward), bool(terminated))
@@ -52,7 +56,9 @@ class WorldStage(AbstractStage):
         (a, b), (cost_x, cost_u), (next_x, next_u) = jax.jacfwd(outcome, argnums=(0, 1))(state, control)
         return a, b, cost_x, cost_u, jax.jacfwd(self._observed)(state, time), next_x, next_u
 
-    def _next(self, state: Float[Array, " N"], control: Float[Array, " U"], time: Array) -> tuple[Array, Array, Array]:
+    def _next(
+        self, state: Float[Array, " N"], control: Float[Array, " U"], time: Array
+    ) -> tuple[Array, Array, Array]:
         after, reward, terminated = self._world.advance(self._unravel(state), control, self._draws(time, 0))
         return ravel_pytree(after)[0], reward, terminated
 

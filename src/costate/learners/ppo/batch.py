@@ -100,11 +100,17 @@ def make_batch(
         value=trajectory.value,
         advantage=advantage,
         value_target=advantage + trajectory.value,
-        terminal=row_weights((trajectory.valid & trajectory.ends & (trajectory.discount == 0.0)).astype(reward.dtype)),
+        terminal=row_weights(
+            (trajectory.valid & trajectory.ends & (trajectory.discount == 0.0)).astype(reward.dtype)
+        ),
         member_values=trajectory.member_values,
-        member_weight=None if foresight.members is None else valid[..., None] * foresight.members[None].astype(valid.dtype),
+        member_weight=None
+        if foresight.members is None
+        else valid[..., None] * foresight.members[None].astype(valid.dtype),
         target=foresight.target,
-        complete=None if trajectory.complete is None else normalise(observation_stats, trajectory.complete, observation_clip),
+        complete=None
+        if trajectory.complete is None
+        else normalise(observation_stats, trajectory.complete, observation_clip),
         seen=trajectory.seen,
     )
     return cut_streams(rows, trajectory.core_state, config.bptt_length)
@@ -141,4 +147,7 @@ def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALO
     if batch.rows.member_weight is not None:
         of_members = jax.vmap(row_weights, in_axes=-1, out_axes=-1)(batch.rows.member_weight[:, streams])
         rows = dataclasses.replace(rows, member_weight=shards.part(of_members, axis=1))
-    return Batch(dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal), batch.core_state[own])
+    return Batch(
+        dataclasses.replace(rows, weight=weight, advantage=advantage, terminal=terminal),
+        batch.core_state[own],
+    )

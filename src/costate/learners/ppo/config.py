@@ -70,7 +70,9 @@ class PPOConfig:
         require_finite(self)
         for name in ("epochs", "minibatches"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1. The paper uses 4.")
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, but it must be at least 1. The paper uses 4."
+                )
         for name in ("discount", "trace_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
@@ -81,9 +83,15 @@ class PPOConfig:
             if value is not None and not 0.0 < value <= 1.0:
                 raise ConfigError(f"{name} is {value}, but it is a share: above 0, and at most 1.")
         if self.spread_bonus < 0.0:
-            raise ConfigError(f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. Use 0 to leave it out.")
+            raise ConfigError(
+                f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. Use 0 to leave it out."
+            )
         of_the_loss = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
-        idle = [f"{name} is {getattr(self, name)}" for name in of_the_loss if getattr(self, name) != getattr(PPOConfig, name)]
+        idle = [
+            f"{name} is {getattr(self, name)}"
+            for name in of_the_loss
+            if getattr(self, name) != getattr(PPOConfig, name)
+        ]
         if self.costate_coef == 0.0 and idle:
             raise ConfigError(
                 f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. Give --costate-coef {PPOConfig.costate_coef}, or leave it "
@@ -91,8 +99,17 @@ class PPOConfig:
             )
         for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
             if getattr(self, name) < 0.0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out.")
-        for name in ("learning_rate", "target_kl", "adam_epsilon", "max_gradient_norm", "clip_epsilon", "reward_clip"):
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out."
+                )
+        for name in (
+            "learning_rate",
+            "target_kl",
+            "adam_epsilon",
+            "max_gradient_norm",
+            "clip_epsilon",
+            "reward_clip",
+        ):
             value = getattr(self, name)
             if value is not None and value <= 0.0:
                 raise ConfigError(f"{name} is {value}, but it must be positive.")
@@ -106,7 +123,9 @@ class PPOConfig:
                 "learning_rate_decay is adaptive, but with 1 epoch nothing is seen again after the policy has moved. Use 2 epochs or more."
             )
         if self.bptt_length is not None and self.bptt_length < 1:
-            raise ConfigError(f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout.")
+            raise ConfigError(
+                f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout."
+            )
 
 
 def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:

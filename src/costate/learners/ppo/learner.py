@@ -55,7 +55,9 @@ class OnPolicy(AbstractAlgorithm):
         policy = build_policy(self.config.policy, key_policy, observation_size, action_size)
         # From a key of its own, so that all other weights are those of a run without such losses.
         key_losses, shape = jax.random.fold_in(key_policy, 5), self.config.policy
-        losses = build_losses(self.config.losses, key_losses, shape.hidden_size, shape.features, observation_size)
+        losses = build_losses(
+            self.config.losses, key_losses, shape.hidden_size, shape.features, observation_size
+        )
         return initial_state(self.config.ppo, policy, key_training, observation_size, losses)
 
     def acting(self, state: TrainState) -> Any:
@@ -64,12 +66,16 @@ class OnPolicy(AbstractAlgorithm):
     def begin(self, env: AbstractEnv, states: TrainState, keys: Key[Array, " N"]) -> RolloutState:
         return begin_seeds(env, states.policy, keys)
 
-    def roll(self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration) -> tuple[RolloutState, Experience]:
+    def roll(
+        self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
+    ) -> tuple[RolloutState, Experience]:
         ppo = self.config.ppo
         policy, stats, iteration = acting
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
         rollout, with_truth = self.config.rollout, bool(self.config.losses)
-        state, trajectory, final_value = roll(env, rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults, with_truth)
+        state, trajectory, final_value = roll(
+            env, rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults, with_truth
+        )
         return state, Experience((trajectory, final_value), trajectory.is_first)
 
     def collected(self, experience: Experience) -> Collected:
@@ -78,7 +84,15 @@ class OnPolicy(AbstractAlgorithm):
 
     def learn(self, state: TrainState, experience: Experience, shards: Shards) -> tuple[TrainState, Metrics]:
         trajectory, final_value = experience.rows
-        return update(self.config.ppo, self.config.rollout, self.config.iterations, state, trajectory, final_value, shards)
+        return update(
+            self.config.ppo,
+            self.config.rollout,
+            self.config.iterations,
+            state,
+            trajectory,
+            final_value,
+            shards,
+        )
 
     def controller(self, state: TrainState) -> PolicyController:
         clip = self.config.rollout.observation_clip
@@ -88,7 +102,9 @@ class OnPolicy(AbstractAlgorithm):
         return PolicyInsight(self.controller(state))
 
     def critic_costates(self, state: TrainState, sequence: Sequence) -> Float[Array, "T B F"]:
-        observation = normalise(state.observation_stats, sequence.observation, self.config.rollout.observation_clip)
+        observation = normalise(
+            state.observation_stats, sequence.observation, self.config.rollout.observation_clip
+        )
         start = empty_core_state(state.policy.core, sequence.is_first.shape[1])
         unrolled = unroll_policy(state.policy, observation, start, sequence.is_first)
         return costate_targets(state.policy.core, state.policy.critic, unrolled.memory)

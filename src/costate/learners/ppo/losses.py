@@ -10,17 +10,31 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.sharding import ALONE, Shards
 from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
-from costate.policies.costate_loss import Targets, by_member, costate_distance, epistemic_spread, hidden_targets, member_targets, terminal_distance
+from costate.policies.costate_loss import (
+    Targets,
+    by_member,
+    costate_distance,
+    epistemic_spread,
+    hidden_targets,
+    member_targets,
+    terminal_distance,
+)
 from costate.policies.policy import RecurrentActorCritic, Unrolled, unroll_policy
 from costate.policies.readouts import AbstractDistribution
 
 
-def surrogate_loss(ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
+def surrogate_loss(
+    ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float
+) -> Float[Array, "T S"]:
     """−min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) for every step (Schulman et al. 2017)."""
-    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon) * advantage)
+    return -jnp.minimum(
+        ratio * advantage, jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon) * advantage
+    )
 
 
-def clipped_value_loss(value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float) -> Float[Array, "T S"]:
+def clipped_value_loss(
+    value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float
+) -> Float[Array, "T S"]:
     """½ max((V − R)², (V_clip − R)²) with V_clip within ε of the value at collection (Huang et al. 2022)."""
     near = old + jnp.clip(value - old, -clip_epsilon, clip_epsilon)
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
@@ -36,31 +50,50 @@ def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array
 
     if unrolled.member_values is None or rows.member_values is None or rows.member_weight is None:
         return of_critic(unrolled.value, rows.value, rows.weight)
-    return jax.vmap(of_critic, in_axes=-1)(unrolled.member_values, rows.member_values, rows.member_weight).mean()
+    return jax.vmap(of_critic, in_axes=-1)(
+        unrolled.member_values, rows.member_values, rows.member_weight
+    ).mean()
 
 
 def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) -> Targets:
     """What a policy's critic says that hidden states should be, as far as it is asked."""
     core, critic = policy.core, policy.critic
-    return Targets(member_targets(core, critic, memory), hidden_targets(core, critic, memory) if config.costate_gradient == "both" else None)
+    return Targets(
+        member_targets(core, critic, memory),
+        hidden_targets(core, critic, memory) if config.costate_gradient == "both" else None,
+    )
 
 
 def aim_of(config: PPOConfig, target: Float[Array, "T S M K"]) -> Float[Array, "T S M K"]:
     """What each hypothesis is compared with: its own target, or the mean of all."""
-    return jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape) if config.costate_average == "ensemble" else target
+    return (
+        jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape)
+        if config.costate_average == "ensemble"
+        else target
+    )
 
 
 def costate_term(
-    config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, weight: Float[Array, "T S"], known: Targets | None = None
+    config: PPOConfig,
+    policy: RecurrentActorCritic,
+    unrolled: Unrolled,
+    weight: Float[Array, "T S"],
+    known: Targets | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
     """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far hypotheses of an ensemble lie apart; λ̂ is the policy's own if it is not known."""
     memory, core = unrolled.memory, policy.core
     target = targets_of(config, policy, memory) if known is None else known
-    hidden = by_member(core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous))
+    hidden = by_member(
+        core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous)
+    )
     distance = costate_distance(policy.in_features(hidden), aim_of(config, target.by_feature))
     if target.by_memory is not None:
         distance = 0.5 * (distance + costate_distance(hidden, aim_of(config, target.by_memory)))
-    metrics = {"costate/spread": weighted_sum(epistemic_spread(target.by_feature), weight)} if unrolled.member_values is not None else {}
+    metrics = (
+        {"costate/spread": weighted_sum(epistemic_spread(target.by_feature), weight)}
+        if unrolled.member_values is not None
+        else {}
+    )
     return weighted_sum(distance.mean(-1), weight), metrics
 
 
@@ -73,7 +106,9 @@ def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array
     return weighted_sum(terminal_distance(hiddens, jnp.zeros_like(hiddens)), share)
 
 
-def mean_entropy(control: AbstractDistribution, weight: Float[Array, "T S"], shards: Shards) -> Float[Array, ""]:
+def mean_entropy(
+    control: AbstractDistribution, weight: Float[Array, "T S"], shards: Shards
+) -> Float[Array, ""]:
     """This device's share of the mean entropy: of its rows, or of the one number where it is the same in every state and has no rows."""
     entropy = control.entropy()
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
@@ -123,13 +158,17 @@ def total_loss(
         loss = loss + config.costate_coef * warmth * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
-        costate, spread = costate_term(config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight, rows.target)
+        costate, spread = costate_term(
+            config, *jax.lax.stop_gradient((policy, unrolled)), rows.weight, rows.target
+        )
     optional = spread
     if config.terminal_coef > 0.0:
         optional["losses/terminal"] = terminal_term(unrolled, rows.terminal)
         loss = loss + config.terminal_coef * optional["losses/terminal"]
     if losses:
-        auxiliary, measured = auxiliary_terms(losses, evidence_of(config, policy, unrolled, rows), rows.weight)
+        auxiliary, measured = auxiliary_terms(
+            losses, evidence_of(config, policy, unrolled, rows), rows.weight
+        )
         loss, optional = loss + auxiliary, optional | measured
     return loss, optional | {
         "losses/total": loss,
@@ -138,5 +177,7 @@ def total_loss(
         "losses/entropy": entropy,
         "losses/costate": costate,
         "losses/approx_kl": weighted_sum(ratio - 1.0 - log_ratio, rows.weight),
-        "losses/clip_fraction": weighted_sum((jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), rows.weight),
+        "losses/clip_fraction": weighted_sum(
+            (jnp.abs(ratio - 1.0) > config.clip_epsilon).astype(ratio.dtype), rows.weight
+        ),
     }

@@ -55,7 +55,9 @@ def initial_state(
     pace = jnp.ones((), jnp.float32) if config.learning_rate_decay == "adaptive" else None
     of_losses = make_optimiser(config, iterations=1).init(losses) if losses else None
     observation_stats, started = empty_stats((observation_size,)), jnp.zeros((), jnp.int32)
-    return TrainState(policy, optimiser, observation_stats, empty_stats(), key, started, slow, pace, losses, of_losses)
+    return TrainState(
+        policy, optimiser, observation_stats, empty_stats(), key, started, slow, pace, losses, of_losses
+    )
 
 
 def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
@@ -65,7 +67,9 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
     def step_size(count: Int[Array, ""]) -> Float[Array, ""]:
         return learning_rate(config, iterations, count // per_iteration)
 
-    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon))
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon)
+    )
 
 
 def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
@@ -87,7 +91,11 @@ def steered(pace: Float[Array, ""], divergence: Float[Array, ""], target: float)
 
 def warmed_up(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
     """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
-    return jnp.minimum(1.0, iteration / (config.costate_warmup * iterations)) if config.costate_warmup > 0.0 else 1.0
+    return (
+        jnp.minimum(1.0, iteration / (config.costate_warmup * iterations))
+        if config.costate_warmup > 0.0
+        else 1.0
+    )
 
 
 def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
@@ -95,20 +103,30 @@ def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
     return jax.random.fold_in(key, config.epochs)
 
 
-def foresee(config: PPOConfig, observation_clip: float | None, state: TrainState, trajectory: Trajectory, key: Key[Array, ""]) -> Foresight:
+def foresee(
+    config: PPOConfig,
+    observation_clip: float | None,
+    state: TrainState,
+    trajectory: Trajectory,
+    key: Key[Array, ""],
+) -> Foresight:
     """Bootstrap masks, slow targets and the reward for exploring, as far as they are asked for."""
     members, target, bonus = None, None, None
     if trajectory.member_values is not None:
         members = jax.random.bernoulli(key, config.bootstrap, trajectory.member_values.shape[1:])
 
     def memory_of(policy: RecurrentActorCritic) -> Memory:
-        features = policy.encoder.encode(normalise(state.observation_stats, trajectory.observation, observation_clip))
+        features = policy.encoder.encode(
+            normalise(state.observation_stats, trajectory.observation, observation_clip)
+        )
         return read_sequence(policy.core, features, trajectory.core_state[0], trajectory.is_first)
 
     if state.slow is not None:
         target = targets_of(config, state.slow, memory_of(state.slow))
     if config.spread_bonus > 0.0:
-        spread = epistemic_spread(member_targets(state.policy.core, state.policy.critic, memory_of(state.policy)))
+        spread = epistemic_spread(
+            member_targets(state.policy.core, state.policy.critic, memory_of(state.policy))
+        )
         # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
         bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
     return Foresight(members, target, bonus)
@@ -140,7 +158,9 @@ def optimise(
     streams = batch.core_state.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
-    def loss_of(policy: RecurrentActorCritic, losses: tuple[WeightedLoss, ...], own: Batch) -> tuple[Array, Metrics]:
+    def loss_of(
+        policy: RecurrentActorCritic, losses: tuple[WeightedLoss, ...], own: Batch
+    ) -> tuple[Array, Metrics]:
         return total_loss(policy, own, config, shards, warmth, losses)
 
     def step(part: Part, gradient: Part, state: PyTree) -> tuple[Part, PyTree]:
@@ -151,7 +171,9 @@ def optimise(
 
     def descend(learnt: Learnt, streams: Int[Array, " M"]) -> tuple[Learnt, Any]:
         own = take_minibatch(batch, streams, shards)
-        gradients, metrics = jax.grad(loss_of, argnums=(0, 1), has_aux=True)(learnt.policy, learnt.losses, own)
+        gradients, metrics = jax.grad(loss_of, argnums=(0, 1), has_aux=True)(
+            learnt.policy, learnt.losses, own
+        )
         gradient, of_losses = shards.total(gradients)
         policy, state = step(learnt.policy, gradient, learnt.optimiser)
         losses, loss_state = learnt.losses, learnt.loss_optimiser
@@ -179,16 +201,34 @@ def update(
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
     # them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
-    foresight = foresee(config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update))
-    batch = make_batch(config, rollout.observation_clip, state.observation_stats, return_stats, trajectory, final_value, foresight)
+    foresight = foresee(
+        config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update)
+    )
+    batch = make_batch(
+        config,
+        rollout.observation_clip,
+        state.observation_stats,
+        return_stats,
+        trajectory,
+        final_value,
+        foresight,
+    )
     optimiser = make_optimiser(config, iterations)
     warmth = warmed_up(config, iterations, state.iteration)
     learnt = Learnt(state.policy, state.optimiser, state.losses, state.loss_optimiser)
     learnt, metrics = optimise(config, optimiser, learnt, batch, keys.update, shards, warmth, state.pace)
     policy = learnt.policy
-    observation_stats = merge(state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid))
-    slow = None if state.slow is None else jax.tree.map(lambda slow, now: slow + config.slow_critic * (now - slow), state.slow, policy)
-    metrics["training/learning_rate"] = learning_rate(config, iterations, state.iteration) * (1.0 if state.pace is None else state.pace)
+    observation_stats = merge(
+        state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid)
+    )
+    slow = (
+        None
+        if state.slow is None
+        else jax.tree.map(lambda slow, now: slow + config.slow_critic * (now - slow), state.slow, policy)
+    )
+    metrics["training/learning_rate"] = learning_rate(config, iterations, state.iteration) * (
+        1.0 if state.pace is None else state.pace
+    )
     pace = None if state.pace is None else steered(state.pace, metrics["losses/approx_kl"], config.target_kl)
     state = TrainState(
         policy,

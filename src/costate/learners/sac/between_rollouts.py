@@ -72,11 +72,19 @@ def fresh_sac(
     """Training before its first iteration."""
     key_networks, key_training = jax.random.split(key)
     # From a key of its own, so that all other weights are those of a run without such losses.
-    losses = build_losses(auxiliary, jax.random.fold_in(key, 2), policy.hidden_size, policy.features, observation_size)
-    learner = initial_sac_state(config, policy, key_networks, empty_stats((observation_size,)), action_size, losses)
+    losses = build_losses(
+        auxiliary, jax.random.fold_in(key, 2), policy.hidden_size, policy.features, observation_size
+    )
+    learner = initial_sac_state(
+        config, policy, key_networks, empty_stats((observation_size,)), action_size, losses
+    )
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
-    remembered = networks.actor.core.state_size + networks.critic.core.state_size if config.replay.start == "stored" else 0
+    remembered = (
+        networks.actor.core.state_size + networks.critic.core.state_size
+        if config.replay.start == "stored"
+        else 0
+    )
     replay = empty_replay(
         rows,
         rollout.environments,
@@ -91,7 +99,10 @@ def fresh_sac(
 
 def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
     """Iterations of random controls before the first that learns: as many as were asked for, and until a window fits."""
-    return max(-(-config.warmup_steps // rollout.steps_per_iteration), -(-config.replay.window // rollout.rollout_length))
+    return max(
+        -(-config.warmup_steps // rollout.steps_per_iteration),
+        -(-config.replay.window // rollout.rollout_length),
+    )
 
 
 def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
@@ -121,17 +132,25 @@ def learn(
     one = functools.partial(sac_update, config, rollout.observation_clip)
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
-        learner, metrics = jax.lax.scan(lambda learner, key: one(learner, replay, key, shards), learner, jax.random.split(keys.update, updates))
+        learner, metrics = jax.lax.scan(
+            lambda learner, key: one(learner, replay, key, shards),
+            learner,
+            jax.random.split(keys.update, updates),
+        )
         # After the updates, so that an iteration acts and learns with the same statistics.
         learner = with_statistics(learner, rows) if config.observation_statistics == "running" else learner
         return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
 
     def watch(learner: SACState) -> tuple[SACState, Metrics]:
-        nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1])
+        nothing = jax.tree.map(
+            lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1]
+        )
         return with_statistics(learner, rows), nothing
 
     warming = warming_up(config, rollout, state.iteration)
     learner, metrics = jax.lax.cond(warming, watch, improve, state.learner)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     metrics["training/updates"] = jnp.where(warming, 0.0, updates)
-    return SACTrainState(learner, replay, keys.following, state.iteration + 1), metrics | episode_metrics(*episodes)
+    return SACTrainState(learner, replay, keys.following, state.iteration + 1), metrics | episode_metrics(
+        *episodes
+    )

@@ -60,7 +60,9 @@ class SACConfig:
             if getattr(self, name) <= 0.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
-            raise ConfigError(f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero.")
+            raise ConfigError(
+                f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero."
+            )
         for name in ("costate_coef", "warmup_steps", "explorers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it cannot be negative.")

@@ -11,7 +11,13 @@ from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
 from costate.learners.replay import Replay, replay_bytes
 from costate.learners.rollout import Exploration, share_of_faults
-from costate.learners.sac.between_rollouts import SACTrainState, fresh_sac, learn, warming_up, warmup_iterations
+from costate.learners.sac.between_rollouts import (
+    SACTrainState,
+    fresh_sac,
+    learn,
+    warming_up,
+    warmup_iterations,
+)
 from costate.learners.sac.losses import judge
 from costate.learners.sac.rollout import SACRolloutState, begin_sac, roll_sac
 from costate.learners.sharding import Shards
@@ -57,7 +63,12 @@ class OffPolicy(AbstractAlgorithm):
         return fresh_sac(config.sac, config.policy, config.rollout, key, *sizes, config.losses)
 
     def acting(self, state: SACTrainState) -> Any:
-        return state.learner.networks.actor, self._stored(state), state.learner.observation_stats, state.iteration
+        return (
+            state.learner.networks.actor,
+            self._stored(state),
+            state.learner.observation_stats,
+            state.iteration,
+        )
 
     def _stored(self, state: SACTrainState) -> RecurrentCritic | None:
         """The critic, where rows store what it remembers."""
@@ -66,37 +77,62 @@ class OffPolicy(AbstractAlgorithm):
     def begin(self, env: AbstractEnv, states: SACTrainState, keys: Key[Array, " N"]) -> SACRolloutState:
         return begin_sac(env, states.learner.networks.actor, self._stored(states), keys)
 
-    def roll(self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration) -> tuple[SACRolloutState, Experience]:
+    def roll(
+        self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration
+    ) -> tuple[SACRolloutState, Experience]:
         actor, critic, stats, iteration = acting
         warming = warming_up(self.config.sac, self.config.rollout, iteration)
         clip, sac = self.config.rollout.observation_clip, self.config.sac
         with_truth = sac.sighted or bool(self.config.losses)
         faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
-        state, rows, episodes = roll_sac(env, clip, actor, critic, stats, warming, state, exploration, with_truth, faults, sac.explorers, sac.sighted)
+        state, rows, episodes = roll_sac(
+            env,
+            clip,
+            actor,
+            critic,
+            stats,
+            warming,
+            state,
+            exploration,
+            with_truth,
+            faults,
+            sac.explorers,
+            sac.sighted,
+        )
         return state, Experience((rows, episodes), rows.is_first)
 
     def collected(self, experience: Experience) -> Collected:
         rows, _ = experience.rows
         return Collected(rows.observation, rows.complete, rows.action, rows.reward)
 
-    def learn(self, state: SACTrainState, experience: Experience, shards: Shards) -> tuple[SACTrainState, Metrics]:
+    def learn(
+        self, state: SACTrainState, experience: Experience, shards: Shards
+    ) -> tuple[SACTrainState, Metrics]:
         rows, episodes = experience.rows
         return learn(self.config.sac, self.config.rollout, state, rows, episodes, shards)
 
     def controller(self, state: SACTrainState) -> SquashedController:
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
-        return SquashedController(actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip)
+        return SquashedController(
+            actor=actor, stats=stats, observation_clip=self.config.rollout.observation_clip
+        )
 
     def insight(self, state: SACTrainState) -> SquashedInsight:
         return SquashedInsight(self.controller(state), state.learner.networks.critic, self.config.sac.sighted)
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
-        networks, stats, clip = state.learner.networks, state.learner.observation_stats, self.config.rollout.observation_clip
+        networks, stats, clip = (
+            state.learner.networks,
+            state.learner.observation_stats,
+            self.config.rollout.observation_clip,
+        )
         _, before = sequence.memory
         inputs = sac_inputs(stats, clip, sequence.observation, sequence.seen, before, sequence.is_first)
         everything = jnp.ones_like(sequence.seen)
         sighted = sac_inputs(stats, clip, sequence.complete, everything, before, sequence.is_first)
-        memory = read_window(networks.critic, sighted if self.config.sac.sighted else inputs, sequence.is_first, burn_in=0)
+        memory = read_window(
+            networks.critic, sighted if self.config.sac.sighted else inputs, sequence.is_first, burn_in=0
+        )
         control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
         _, slopes, _ = judge(networks.critic, memory.hiddens, control)
         return targets_from_slopes(networks.critic.core, memory, slopes)
@@ -114,5 +150,10 @@ class OffPolicy(AbstractAlgorithm):
 
 def _with_replay(state: SACTrainState, replay: Replay | None) -> SACTrainState:
     # Not by `dataclasses.replace`, because states can also be made of shapes alone.
-    changed: SACTrainState = eqx.tree_at(lambda state: state.replay, state, replay, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Replay))
+    changed: SACTrainState = eqx.tree_at(
+        lambda state: state.replay,
+        state,
+        replay,
+        is_leaf=lambda leaf: leaf is None or isinstance(leaf, Replay),
+    )
     return changed

@@ -44,7 +44,9 @@ class Networks(eqx.Module):
     """Auxiliary losses with their weights."""
 
 
-def judge(critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]) -> tuple[Array, Array, Array]:
+def judge(
+    critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]
+) -> tuple[Array, Array, Array]:
     """min_i Q_i with its derivatives by the memory and by the control, from one pass through the heads."""
     value, pull_back = jax.vjp(critic.lower, hidden, action)
     by_hidden, by_action = pull_back(jnp.ones_like(value))
@@ -76,7 +78,9 @@ def sac_loss(
     inputs = sac_inputs(stats, observation_clip, rows.observation, rows.seen, before, rows.is_first)
     truth = None
     if rows.complete is not None:
-        truth = sac_inputs(stats, observation_clip, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
+        truth = sac_inputs(
+            stats, observation_clip, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first
+        )
     judged = inputs if truth is None or not config.sighted else truth
     of_actor, of_critic = starting_memories(windows.memory, actor.core.state_size)
     actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
@@ -91,7 +95,16 @@ def sac_loss(
 
     # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
     actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
-    backup = soft_backup(config, target, target_memory, rows.reward[burn_in:], rows.discount[burn_in:], action, log_prob, fixed_temperature)
+    backup = soft_backup(
+        config,
+        target,
+        target_memory,
+        rows.reward[burn_in:],
+        rows.discount[burn_in:],
+        action,
+        log_prob,
+        fixed_temperature,
+    )
     errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
     critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
     entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)

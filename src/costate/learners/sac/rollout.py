@@ -32,14 +32,24 @@ class SACRolloutState(eqx.Module):
     episode_length: Int[Array, "*N B"]
 
 
-def begin_sac(env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]) -> SACRolloutState:
+def begin_sac(
+    env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]
+) -> SACRolloutState:
     """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
     env_state, timestep = env.reset_seeds(keys)
     shape = (keys.shape[0], env.batch_size)
-    widths = (state_size_of(actors.core), None if critics is None else state_size_of(critics.core), env.action_size)
+    widths = (
+        state_size_of(actors.core),
+        None if critics is None else state_size_of(critics.core),
+        env.action_size,
+    )
     # Made by NumPy, for the reason given in `first_step`.
     memories = (None if width is None else np.zeros((*shape, width), np.float32) for width in widths)
-    return SACRolloutState(env_state, timestep, *jax.device_put((*memories, np.zeros(shape, np.float32), np.zeros(shape, np.int32))))
+    return SACRolloutState(
+        env_state,
+        timestep,
+        *jax.device_put((*memories, np.zeros(shape, np.float32), np.zeros(shape, np.int32))),
+    )
 
 
 class Episodes(NamedTuple):
@@ -76,7 +86,9 @@ def roll_sac(
     actor = dataclasses.replace(actor, core=actor.core.apart())
     critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
 
-    def advance(state: SACRolloutState, drawn: Exploration) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
+    def advance(
+        state: SACRolloutState, drawn: Exploration
+    ) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         now, seen = state.timestep, anything_seen(state.timestep)
         inputs = sac_inputs(stats, observation_clip, now.observation, seen, state.before, now.is_first)
         policy, core_state = act_once(actor, inputs, state.core_state, now.is_first)
@@ -86,14 +98,30 @@ def roll_sac(
             memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
             judged = inputs
             if complete is not None and sighted:
-                judged = sac_inputs(stats, observation_clip, complete, jnp.ones_like(seen), state.before, now.is_first)
+                judged = sac_inputs(
+                    stats, observation_clip, complete, jnp.ones_like(seen), state.before, now.is_first
+                )
             critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, now.is_first)
-        action = jnp.where((warming_up | explores)[:, None], uniform_control(drawn.noise), policy.sample(drawn.noise)[0])
+        action = jnp.where(
+            (warming_up | explores)[:, None], uniform_control(drawn.noise), policy.sample(drawn.noise)[0]
+        )
         env_state, after = env.advance(state.env_state, scale_control(env, action), drawn.drawn)
         after = read_in_part(after, drawn.chance, faults)
         episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
-        row = ReplayRows(now.observation, action, after.reward, after.discount, now.is_first, now.is_last, seen, memory, complete)
-        following = SACRolloutState(env_state, after, core_state, critic_state, action, episode_return, episode_length)
+        row = ReplayRows(
+            now.observation,
+            action,
+            after.reward,
+            after.discount,
+            now.is_first,
+            now.is_last,
+            seen,
+            memory,
+            complete,
+        )
+        following = SACRolloutState(
+            env_state, after, core_state, critic_state, action, episode_return, episode_length
+        )
         return following, (row, Episodes(after.is_last & ~explores, episode_return, episode_length))
 
     state, (rows, episodes) = jax.lax.scan(advance, state, exploration)

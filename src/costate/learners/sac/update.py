@@ -45,7 +45,9 @@ def initial_sac_state(
     observation_size = stats.mean.shape[0]
     networks = Networks(
         build_actor(policy, key_actor, observation_size, action_size),
-        build_critic(critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size),
+        build_critic(
+            critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size
+        ),
         jnp.log(jnp.float32(config.initial_temperature)),
         losses,
     )
@@ -66,7 +68,9 @@ def clip_parts(gradient: Networks, limit: float) -> Networks:
     """The gradients of actor and critic shortened each by itself: their lengths have nothing to do with each other."""
 
     def clip(part: Part) -> Part:
-        shorter: Part = jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(part), 1e-12)), part)
+        shorter: Part = jax.tree.map(
+            lambda leaf: leaf * jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(part), 1e-12)), part
+        )
         return shorter
 
     losses = clip(gradient.losses) if gradient.losses else ()
@@ -74,7 +78,12 @@ def clip_parts(gradient: Networks, limit: float) -> Networks:
 
 
 def sac_update(
-    config: SACConfig, observation_clip: float | None, state: SACState, replay: Replay, key: Key[Array, ""], shards: Shards = ALONE
+    config: SACConfig,
+    observation_clip: float | None,
+    state: SACState,
+    replay: Replay,
+    key: Key[Array, ""],
+    shards: Shards = ALONE,
 ) -> tuple[SACState, Metrics]:
     """One gradient step on one batch of windows. All shards draw the same windows, and each computes its share of them."""
     key_windows, key_noise = jax.random.split(key)
@@ -83,15 +92,31 @@ def sac_update(
     weight = loss_weights(windows.usable, settings.burn_in)
     noise = jax.random.normal(key_noise, (*weight.shape, replay.rows.action.shape[-1]))
     over_time, at_start = (windows.rows, windows.usable, weight, noise), (windows.before, windows.memory)
-    own_rows, own_usable, own_weight, own_noise = jax.tree.map(lambda array: shards.part(array, axis=1), over_time)
-    own_windows = Windows(own_rows, own_usable, *jax.tree.map(lambda array: shards.part(array, axis=0), at_start))
+    own_rows, own_usable, own_weight, own_noise = jax.tree.map(
+        lambda array: shards.part(array, axis=1), over_time
+    )
+    own_windows = Windows(
+        own_rows, own_usable, *jax.tree.map(lambda array: shards.part(array, axis=0), at_start)
+    )
     gradient, metrics = jax.grad(sac_loss, has_aux=True)(
-        state.networks, config, observation_clip, state.target, state.observation_stats, own_windows, own_weight, own_noise
+        state.networks,
+        config,
+        observation_clip,
+        state.target,
+        state.observation_stats,
+        own_windows,
+        own_weight,
+        own_noise,
     )
     gradient, metrics = shards.total((gradient, metrics))
     clipped = clip_parts(gradient, config.max_gradient_norm)
     changes, optimiser = make_sac_optimiser(config).update(clipped, state.optimiser, state.networks)
     networks = optax.apply_updates(state.networks, changes)
-    target = jax.tree.map(lambda old, new: old + config.target_rate * (new - old), state.target, networks.critic)
-    metrics |= {"losses/grad_norm": optax.tree.norm(gradient), "training/temperature": jnp.exp(networks.log_temperature)}
+    target = jax.tree.map(
+        lambda old, new: old + config.target_rate * (new - old), state.target, networks.critic
+    )
+    metrics |= {
+        "losses/grad_norm": optax.tree.norm(gradient),
+        "training/temperature": jnp.exp(networks.log_temperature),
+    }
     return SACState(networks, target, optimiser, state.observation_stats), metrics

@@ -71,11 +71,15 @@ class AbstractAffineCore(AbstractFastCore):
         activations = self.cell.activate(feature @ W + state[: U.shape[0]] @ U + b)
         return self.cell.combine(activations, state)
 
-    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         states, activations = _read(self.cell, self.affine(), features, state, is_first)
         return remember(self, features, states, state, is_first, activations)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """Through ψ and φ with the activations as they were, then one product with Wᵀ."""
         activations = memory.tape
         pull_back = jax.vjp(lambda a: self.expose(self.cell.combine(a, memory.previous)), activations)[1]
@@ -96,13 +100,19 @@ class AbstractPairCore(AbstractAffineCore):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _read(
-    cell: AbstractCell, affine: Affine, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    cell: AbstractCell,
+    affine: Affine,
+    features: Float[Array, "T B F"],
+    state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B C"], Float[Array, "T B P"]]:
     """States and activations of a sequence; the activations get no gradient."""
     return _read_forward(cell, affine, features, state, is_first)[0]
 
 
-def _read_forward(cell: AbstractCell, affine: Affine, features: Array, state: Array, is_first: Array) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
+def _read_forward(
+    cell: AbstractCell, affine: Affine, features: Array, state: Array, is_first: Array
+) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
     W, U, b = affine
     drives = (as_rows(features) @ W + b[None]).reshape(*is_first.shape, -1)
 
@@ -116,7 +126,9 @@ def _read_forward(cell: AbstractCell, affine: Affine, features: Array, state: Ar
     return (states, activations), (affine, features, state, is_first, states, activations)
 
 
-def _read_reverse(cell: AbstractCell, tape: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Affine, Array, Array, None]:
+def _read_reverse(
+    cell: AbstractCell, tape: tuple[Any, ...], cotangents: tuple[Array, Array]
+) -> tuple[Affine, Array, Array, None]:
     (W, U, _), features, state, is_first, states, activations = tape
     previous = previous_states(states, state, is_first)
     recalled = U.shape[0]
@@ -130,8 +142,14 @@ def _read_reverse(cell: AbstractCell, tape: tuple[Any, ...], cotangents: tuple[A
         d_s = d_s.at[:, :recalled].add(d_drive @ U_transposed)
         return forget_at_start(d_s, is_first), d_drive
 
-    d_state, d_drives = jax.lax.scan(retreat, jnp.zeros_like(state), (activations, previous, is_first, cotangents[0]), reverse=True)
-    d_affine = Affine(sum_of_outer_products(features, d_drives), sum_of_outer_products(previous[..., :recalled], d_drives), sum_of_rows(d_drives))
+    d_state, d_drives = jax.lax.scan(
+        retreat, jnp.zeros_like(state), (activations, previous, is_first, cotangents[0]), reverse=True
+    )
+    d_affine = Affine(
+        sum_of_outer_products(features, d_drives),
+        sum_of_outer_products(previous[..., :recalled], d_drives),
+        sum_of_rows(d_drives),
+    )
     return d_affine, (as_rows(d_drives) @ W.T).reshape(features.shape), d_state, None
 
 

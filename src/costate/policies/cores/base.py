@@ -65,11 +65,15 @@ class AbstractFastCore(AbstractCore):
     """A core that also reads whole sequences faster than a differentiated scan would. Must equal the scan in value and gradient."""
 
     @abc.abstractmethod
-    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         """The same states as :func:`scan_unroll`, with a tape of the core's own."""
 
     @abc.abstractmethod
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """The same as the plain :func:`feature_gradients`, from the tape."""
 
 
@@ -98,13 +102,18 @@ def forget_at_start(state: Float[Array, "*N C"], is_first: Bool[Array, "*N"]) ->
     return jnp.where(is_first[..., None], jnp.zeros_like(state), state)
 
 
-def step_batch(core: AbstractCore, features: Float[Array, "B F"], state: Float[Array, "B C"], is_first: Bool[Array, " B"]) -> Float[Array, "B C"]:
+def step_batch(
+    core: AbstractCore, features: Float[Array, "B F"], state: Float[Array, "B C"], is_first: Bool[Array, " B"]
+) -> Float[Array, "B C"]:
     """One step of every stream; a stream whose episode starts forgets before it reads."""
     return jax.vmap(core.step)(features, forget_at_start(state, is_first))
 
 
 def scan_states(
-    core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    core: AbstractCore,
+    features: Float[Array, "T B F"],
+    state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
 ) -> Float[Array, "T B C"]:
     """All states s_1 … s_T, by scanning ``step``; differentiable to the start of the sequence (full BPTT)."""
 
@@ -116,13 +125,21 @@ def scan_states(
 
 
 def scan_unroll(
-    core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    core: AbstractCore,
+    features: Float[Array, "T B F"],
+    state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
 ) -> Float[Array, "T B H"]:
     """All hidden states h_1 … h_T, the plain way."""
     return core.expose(scan_states(core, features, state, is_first))
 
 
-def read_sequence(core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+def read_sequence(
+    core: AbstractCore,
+    features: Float[Array, "T B F"],
+    state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
+) -> Memory:
     """All hidden states by the fastest way the core offers, with what their derivatives need."""
     if isinstance(core, AbstractFastCore):
         return core.fast_read(features, state, is_first)
@@ -138,15 +155,28 @@ def remember(
     tape: PyTree,
 ) -> Memory:
     """The memory of a sequence whose states, after each observation, are known."""
-    return Memory(features, core.expose(states), previous_states(states, start, is_first), states[-1], jax.lax.stop_gradient(tape))
+    return Memory(
+        features,
+        core.expose(states),
+        previous_states(states, start, is_first),
+        states[-1],
+        jax.lax.stop_gradient(tape),
+    )
 
 
-def unroll(core: AbstractCore, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
+def unroll(
+    core: AbstractCore,
+    features: Float[Array, "T B F"],
+    state: Float[Array, "B C"],
+    is_first: Bool[Array, "T B"],
+) -> Float[Array, "T B H"]:
     """All hidden states by the fastest way the core offers."""
     return read_sequence(core, features, state, is_first).hiddens
 
 
-def feature_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+def feature_gradients(
+    core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]
+) -> Float[Array, "T B F"]:
     """(∂h_t/∂ỹ_t)ᵀ c_t with s_{t−1} held fixed, for cotangents c of all steps at once.
 
     It passes through exactly one step of the core, so it is a product in bulk: no second pass through time.
@@ -154,18 +184,26 @@ def feature_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Arra
     if isinstance(core, AbstractFastCore):
         return core.fast_feature_gradients(memory, cotangents)
     step = jax.vmap(jax.vmap(core.step))
-    gradients: Float[Array, "T B F"] = jax.vjp(lambda features: core.expose(step(features, memory.previous)), memory.features)[1](cotangents)[0]
+    gradients: Float[Array, "T B F"] = jax.vjp(
+        lambda features: core.expose(step(features, memory.previous)), memory.features
+    )[1](cotangents)[0]
     return gradients
 
 
-def state_gradients(core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B C"]:
+def state_gradients(
+    core: AbstractCore, memory: Memory, cotangents: Float[Array, "T B H"]
+) -> Float[Array, "T B C"]:
     """(∂h_t/∂s_{t−1})ᵀ c_t with ỹ_t held fixed: the same by what was carried instead of by what was read."""
     step = jax.vmap(jax.vmap(core.step))
-    gradients: Float[Array, "T B C"] = jax.vjp(lambda previous: core.expose(step(memory.features, previous)), memory.previous)[1](cotangents)[0]
+    gradients: Float[Array, "T B C"] = jax.vjp(
+        lambda previous: core.expose(step(memory.features, previous)), memory.previous
+    )[1](cotangents)[0]
     return gradients
 
 
-def previous_states(states: Float[Array, "T B C"], start: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B C"]:
+def previous_states(
+    states: Float[Array, "T B C"], start: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+) -> Float[Array, "T B C"]:
     """What the core carried before it read each observation: s_{t−1}, or 0 where an episode starts."""
     return forget_at_start(jnp.concatenate([start[None], states[:-1]]), is_first)
 

@@ -98,7 +98,9 @@ class CoRNNConfig(CoreConfig):
         require_finite(self)
         for name in ("time_step", "stiffness", "damping"):
             if getattr(self, name) <= 0.0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be positive, or the oscillators have no bound.")
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, but it must be positive, or the oscillators have no bound."
+                )
         speed = 2.0 * self.time_step * self.damping + self.time_step**2 * self.stiffness
         if speed >= 4.0:
             raise ConfigError(

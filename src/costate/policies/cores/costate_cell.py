@@ -34,7 +34,15 @@ import jax.numpy as jnp
 
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, Key
-from costate.policies.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, forget_at_start, remember
+from costate.policies.cores.base import (
+    CORES,
+    AbstractFastCore,
+    CoreConfig,
+    Memory,
+    as_rows,
+    forget_at_start,
+    remember,
+)
 from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
@@ -71,9 +79,13 @@ class CostateCell(AbstractFastCore):
     def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
         return self._integrate(self._controlled(self._drives(feature[None]), hidden[None]), hidden[None])[0]
 
-    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         """The products with observations are made before the loop, in bulk; what is left in it is elementwise but for û."""
-        drives = jax.tree.map(lambda drive: drive.reshape(*is_first.shape, -1), self._drives(as_rows(features)))
+        drives = jax.tree.map(
+            lambda drive: drive.reshape(*is_first.shape, -1), self._drives(as_rows(features))
+        )
 
         def advance(hidden: Array, row: tuple[Terms, Array]) -> tuple[Array, tuple[Array, Terms]]:
             hidden = forget_at_start(hidden, row[1])
@@ -84,12 +96,20 @@ class CostateCell(AbstractFastCore):
         _, (hiddens, terms) = jax.lax.scan(advance, hidden, (drives, is_first))
         return remember(self, features, hiddens, hidden, is_first, terms)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """Through the elementwise step with its terms as they were, then one product with the transposed weights for each."""
         terms: Terms = jax.tree.map(as_rows, memory.tape)
         previous = as_rows(memory.previous)
-        deltas: Terms = jax.vjp(lambda terms: self._integrate(terms, previous), terms)[1](as_rows(cotangents))[0]
-        gradients = deltas.source @ self.source_weights.T + deltas.decay @ self.decay_weights.T + deltas.frequency @ self.frequency_weights.T
+        deltas: Terms = jax.vjp(lambda terms: self._integrate(terms, previous), terms)[1](
+            as_rows(cotangents)
+        )[0]
+        gradients = (
+            deltas.source @ self.source_weights.T
+            + deltas.decay @ self.decay_weights.T
+            + deltas.frequency @ self.frequency_weights.T
+        )
         return gradients.reshape(*cotangents.shape[:2], -1)
 
     def _drives(self, features: Float[Array, "N F"]) -> Terms:
@@ -103,7 +123,11 @@ class CostateCell(AbstractFastCore):
     def _controlled(self, drives: Terms, hidden: Float[Array, "N H"]) -> Terms:
         """What the control that the co-state asks for adds to F; B does not depend on it."""
         control = hidden @ self.influence
-        return Terms(drives.source, drives.decay + control @ self.decay_by_control, drives.frequency + control @ self.frequency_by_control)
+        return Terms(
+            drives.source,
+            drives.decay + control @ self.decay_by_control,
+            drives.frequency + control @ self.frequency_by_control,
+        )
 
     def _integrate(self, terms: Terms, hidden: Float[Array, "N H"]) -> Float[Array, "N H"]:
         """The rotations, then decay and source."""
@@ -125,7 +149,9 @@ def rotate(frequency: Float[Array, "N J"], hidden: Float[Array, "N H"]) -> Float
     return jnp.concatenate([even[:, :1], later, near, odd[:, half - 1 :]], axis=-1)
 
 
-def turn(frequency: Float[Array, "N K"], left: Float[Array, "N K"], right: Float[Array, "N K"]) -> tuple[Float[Array, "N K"], Float[Array, "N K"]]:
+def turn(
+    frequency: Float[Array, "N K"], left: Float[Array, "N K"], right: Float[Array, "N K"]
+) -> tuple[Float[Array, "N K"], Float[Array, "N K"]]:
     """One step of (left, right)˙ = −(0 ω; −ω 0)(left, right) by the implicit midpoint rule: a rotation by 2 arctan(ω/2)."""
     half = 0.5 * frequency
     scale = 1.0 / (1.0 + half * half)
@@ -147,13 +173,19 @@ class CostateCellConfig(CoreConfig):
 
     def __post_init__(self) -> None:
         if self.controls < 1:
-            raise ConfigError(f"controls is {self.controls}, but F needs at least one component of a control to depend on.")
+            raise ConfigError(
+                f"controls is {self.controls}, but F needs at least one component of a control to depend on."
+            )
         if not (math.isfinite(self.slowest_decay) and self.slowest_decay > 0.0):
-            raise ConfigError(f"slowest_decay is {self.slowest_decay}, but it must be a positive number: it is what keeps the memory bounded.")
+            raise ConfigError(
+                f"slowest_decay is {self.slowest_decay}, but it must be a positive number: it is what keeps the memory bounded."
+            )
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> CostateCell:
         if hidden_size < 2:
-            raise ConfigError(f"hidden_size is {hidden_size}, but a co-state cell couples neighbouring units and needs at least 2.")
+            raise ConfigError(
+                f"hidden_size is {hidden_size}, but a co-state cell couples neighbouring units and needs at least 2."
+            )
         couplings, keys = hidden_size - 1, jax.random.split(key, 6)
 
         def matrix(index: int, rows: int, columns: int) -> Float[Array, "rows columns"]:

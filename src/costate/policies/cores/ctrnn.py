@@ -38,12 +38,16 @@ class CTRNN(AbstractFastCore):
         n = jnp.tanh(feature @ self.input_weights + hidden @ self.recurrent_weights + self.bias)
         return hidden + jax.nn.sigmoid(self.log_alpha) * (n - hidden)
 
-    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         weights = (self.input_weights, self.recurrent_weights, self.bias, jax.nn.sigmoid(self.log_alpha))
         hiddens, n = _read(weights, features, hidden, is_first)
         return remember(self, features, hiddens, hidden, is_first, n)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """(α ⊙ (1 − n²) ⊙ c) W_inᵀ with n as it was."""
         n = memory.tape
         delta = jax.nn.sigmoid(self.log_alpha)[None, None] * (1.0 - n * n) * cotangents
@@ -55,7 +59,10 @@ Weights = tuple[Float[Array, "F H"], Float[Array, "H H"], Float[Array, " H"], Fl
 
 @jax.custom_vjp
 def _read(
-    weights: Weights, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    weights: Weights,
+    features: Float[Array, "T B F"],
+    hidden: Float[Array, "B H"],
+    is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B H"], Float[Array, "T B H"]]:
     """Hidden states h and activations n of a sequence; the reverse pass is Eq. 4.1 with n stored and all weight gradients formed after the loop.
 
@@ -64,7 +71,9 @@ def _read(
     return _read_forward(weights, features, hidden, is_first)[0]
 
 
-def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
+def _read_forward(
+    weights: Weights, features: Array, hidden: Array, is_first: Array
+) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
     W, U, b, alpha = weights
     drive = (as_rows(features) @ W + b[None]).reshape(*is_first.shape, b.shape[-1])
 
@@ -78,7 +87,9 @@ def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Ar
     return (hiddens, n), (weights, features, hidden, is_first, hiddens, n)
 
 
-def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Weights, Array, Array, None]:
+def _read_reverse(
+    tape: tuple[Any, ...], cotangents: tuple[Array, Array]
+) -> tuple[Weights, Array, Array, None]:
     (W, U, _, alpha), features, hidden, is_first, hiddens, n = tape
     # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as much.
     U_transposed = jax.lax.optimization_barrier(U.T)
@@ -90,10 +101,17 @@ def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tup
         before = forget_at_start(delta * (1.0 - alpha)[None] + d_n @ U_transposed, is_first)
         return before, (d_n, delta)
 
-    d_hidden, (d_n, deltas) = jax.lax.scan(retreat, jnp.zeros_like(hidden), (n, is_first, cotangents[0]), reverse=True)
+    d_hidden, (d_n, deltas) = jax.lax.scan(
+        retreat, jnp.zeros_like(hidden), (n, is_first, cotangents[0]), reverse=True
+    )
     previous = previous_states(hiddens, hidden, is_first)
     d_alpha = sum_of_rows(deltas * (n - previous))
-    d_weights = (sum_of_outer_products(features, d_n), sum_of_outer_products(previous, d_n), sum_of_rows(d_n), d_alpha)
+    d_weights = (
+        sum_of_outer_products(features, d_n),
+        sum_of_outer_products(previous, d_n),
+        sum_of_rows(d_n),
+        d_alpha,
+    )
     return d_weights, (as_rows(d_n) @ W.T).reshape(features.shape), d_hidden, None
 
 

@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from costate._base.types import Array, Bool, Float, Key, PyTree
-from costate.policies.cores.base import AbstractCore, AbstractFastCore, CoreConfig, Memory, feature_gradients, read_sequence
+from costate.policies.cores.base import (
+    AbstractCore,
+    AbstractFastCore,
+    CoreConfig,
+    Memory,
+    feature_gradients,
+    read_sequence,
+)
 
 Tree = TypeVar("Tree")
 
@@ -31,31 +38,45 @@ class EnsembleCore(AbstractFastCore):
     @property
     def _one(self) -> AbstractCore:
         """The shapes of one member."""
-        one: AbstractCore = jax.eval_shape(lambda members: jax.tree.map(lambda leaf: leaf[0], members), self.members)
+        one: AbstractCore = jax.eval_shape(
+            lambda members: jax.tree.map(lambda leaf: leaf[0], members), self.members
+        )
         return one
 
     def apart(self) -> "EnsembleCore":
         return EnsembleCore(jax.vmap(lambda core: core.apart())(self.members), self.count)
 
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
-        return self._each(lambda core, state: core.step(feature, state), state.reshape(self.count, -1)).reshape(-1)
+        return self._each(
+            lambda core, state: core.step(feature, state), state.reshape(self.count, -1)
+        ).reshape(-1)
 
     def expose(self, state: Float[Array, "*N C"]) -> Float[Array, "*N H"]:
         exposed = self._each(lambda core, state: core.expose(state), split_members(state, self.count))
         return join_members(exposed)
 
-    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         states = split_members(state, self.count)
-        each = over_members(lambda core, state: read_sequence(core, features, state, is_first), self.members, states)
+        each = over_members(
+            lambda core, state: read_sequence(core, features, state, is_first), self.members, states
+        )
         hiddens, previous, final = (join_members(part) for part in (each.hiddens, each.previous, each.final))
         return Memory(features, hiddens, previous, final, jax.lax.stop_gradient(each))
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         return self.member_gradients(memory, cotangents).sum(-2)
 
     def member_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B M F"]:
         """(∂h_i/∂ỹ)ᵀ c_i of every member by itself."""
-        return jnp.moveaxis(over_members(feature_gradients, self.members, memory.tape, split_members(cotangents, self.count)), 0, -2)
+        return jnp.moveaxis(
+            over_members(feature_gradients, self.members, memory.tape, split_members(cotangents, self.count)),
+            0,
+            -2,
+        )
 
     def _each(self, function: Callable[..., Array], *parts: Tree) -> Array:
         """A function of every member and its part of something."""
@@ -83,6 +104,11 @@ def join_members(parts: Float[Array, "M *N L"]) -> Float[Array, "*N K"]:
     return together.reshape(*together.shape[:-2], -1)
 
 
-def build_ensemble(config: CoreConfig, key: Key[Array, ""], count: int, feature_size: int, hidden_size: int) -> EnsembleCore:
+def build_ensemble(
+    config: CoreConfig, key: Key[Array, ""], count: int, feature_size: int, hidden_size: int
+) -> EnsembleCore:
     """Members with fresh weights, each drawn by itself."""
-    return EnsembleCore(jax.vmap(lambda key: config.build(key, feature_size, hidden_size))(jax.random.split(key, count)), count)
+    return EnsembleCore(
+        jax.vmap(lambda key: config.build(key, feature_size, hidden_size))(jax.random.split(key, count)),
+        count,
+    )

@@ -36,27 +36,38 @@ class FrameStack(AbstractFastCore):
         drive = state @ self.input_weights.reshape(-1, self.hidden_size)
         return jnp.tanh(drive + jnp.broadcast_to(self.bias, drive.shape))
 
-    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         # All steps at once: what is remembered is known without computing anything from it.
         states = self._stack(features, state, is_first)
         return remember(self, features, states, state, is_first, tape=self.expose(states))
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """((1 − h²) ⊙ c) W_0ᵀ."""
         h = memory.tape
         return (as_rows((1.0 - h * h) * cotangents) @ self.input_weights[0].T).reshape(*h.shape[:2], -1)
 
-    def _stack(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Float[Array, "T B C"]:
+    def _stack(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Float[Array, "T B C"]:
         """The state after every step: row t holds ỹ_t, ỹ_{t−1} … as far back as its episode goes."""
         frames, width = self.input_weights.shape[:2]
         steps = features.shape[0]
-        before = state.reshape(-1, frames, width)[:, ::-1].swapaxes(0, 1)  # the oldest first, as a sequence before this one
+        before = state.reshape(-1, frames, width)[:, ::-1].swapaxes(
+            0, 1
+        )  # the oldest first, as a sequence before this one
         line = jnp.concatenate([before, features])
         # How many steps of this sequence the episode has behind it; one that began before it reaches back through all that was carried.
         age = jnp.where(is_first, 0, frames)
         for lag in range(1, frames):
             age = age.at[lag:].min(jnp.where(is_first[:-lag], lag, frames)) if lag < steps else age
-        windows = [jnp.where((age >= lag)[..., None], line[frames - lag : frames - lag + steps], 0.0) for lag in range(frames)]
+        windows = [
+            jnp.where((age >= lag)[..., None], line[frames - lag : frames - lag + steps], 0.0)
+            for lag in range(frames)
+        ]
         return jnp.concatenate(windows, axis=-1)
 
 
@@ -78,10 +89,14 @@ class FrameStackConfig(CoreConfig):
 
     def __post_init__(self) -> None:
         if self.frames < 1:
-            raise ConfigError(f"frames is {self.frames}, but at least the present observation must be read. The default is 8.")
+            raise ConfigError(
+                f"frames is {self.frames}, but at least the present observation must be read. The default is 8."
+            )
         require_at_most("frames", self.frames, MOST_FRAMES)
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> FrameStack:
         keys = jax.random.split(key, self.frames)
-        weights = jnp.stack([recurrent_matrix(k, self.initialisation, feature_size, hidden_size) for k in keys])
+        weights = jnp.stack(
+            [recurrent_matrix(k, self.initialisation, feature_size, hidden_size) for k in keys]
+        )
         return FrameStack(weights, jnp.zeros(hidden_size))

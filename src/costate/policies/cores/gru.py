@@ -54,17 +54,25 @@ class GRU(AbstractFastCore):
         W, U = jax.lax.optimization_barrier((tuple(self.input_weights), tuple(self.recurrent_weights)))
         return GRUApart(W, U, self.bias)
 
-    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
-        hiddens, tape = _read((self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first)
+    def fast_read(
+        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
+        hiddens, tape = _read(
+            (self.input_weights, self.recurrent_weights, self.bias), features, hidden, is_first
+        )
         return remember(self, features, hiddens, hidden, is_first, tape)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""
         h, r, z, n = memory.tape
         W, U = self.input_weights, self.recurrent_weights
         delta_z, delta_n = _into_update(h, z, n) * cotangents, _into_candidate(z, n) * cotangents
         delta_r = (as_rows(delta_n) @ U[CANDIDATE].T).reshape(h.shape) * _into_reset(h, r)
-        gradients = as_rows(delta_r) @ W[RESET].T + as_rows(delta_z) @ W[UPDATE].T + as_rows(delta_n) @ W[CANDIDATE].T
+        gradients = (
+            as_rows(delta_r) @ W[RESET].T + as_rows(delta_z) @ W[UPDATE].T + as_rows(delta_n) @ W[CANDIDATE].T
+        )
         return gradients.reshape(*h.shape[:2], -1)
 
 
@@ -83,7 +91,9 @@ class GRUApart(AbstractCore):
         return _next_hidden(self.input_weights, self.recurrent_weights, self.bias, feature, hidden)
 
 
-def _next_hidden(W: Matrices, U: Matrices, b: Float[Array, "3 H"], feature: Float[Array, " F"], h: Float[Array, " H"]) -> Float[Array, " H"]:
+def _next_hidden(
+    W: Matrices, U: Matrices, b: Float[Array, "3 H"], feature: Float[Array, " F"], h: Float[Array, " H"]
+) -> Float[Array, " H"]:
     r = jax.nn.sigmoid(feature @ W[RESET] + h @ U[RESET] + b[RESET])
     z = jax.nn.sigmoid(feature @ W[UPDATE] + h @ U[UPDATE] + b[UPDATE])
     n = jnp.tanh(feature @ W[CANDIDATE] + (r * h) @ U[CANDIDATE] + b[CANDIDATE])
@@ -101,7 +111,9 @@ def _into_reset(h: Float[Array, "*S H"], r: Float[Array, "*S H"]) -> Float[Array
     return h * r * (1.0 - r)
 
 
-def _into_update(h: Float[Array, "*S H"], z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
+def _into_update(
+    h: Float[Array, "*S H"], z: Float[Array, "*S H"], n: Float[Array, "*S H"]
+) -> Float[Array, "*S H"]:
     """∂h' by the update gate's pre-activation."""
     return (h - n) * z * (1.0 - z)
 
@@ -113,7 +125,10 @@ def _into_candidate(z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[A
 
 @jax.custom_vjp
 def _read(
-    weights: Weights, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    weights: Weights,
+    features: Float[Array, "T B F"],
+    hidden: Float[Array, "B H"],
+    is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B H"], Tape]:
     """Hidden states and tape of a sequence. Its reverse pass is Eq. 4.1 with the tape stored; the tape itself gets no gradient.
 
@@ -123,31 +138,43 @@ def _read(
     return _read_forward(weights, features, hidden, is_first)[0]
 
 
-def _read_forward(weights: Weights, features: Array, hidden: Array, is_first: Array) -> tuple[tuple[Array, Tape], tuple[Any, ...]]:
+def _read_forward(
+    weights: Weights, features: Array, hidden: Array, is_first: Array
+) -> tuple[tuple[Array, Tape], tuple[Any, ...]]:
     W, U, b = weights
     shape = (*is_first.shape, b.shape[-1])
     # Three arrays rather than one of width 3H: the scan then reads contiguous rows.
-    drive_r, drive_z, drive_n = ((as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE))
+    drive_r, drive_z, drive_n = (
+        (as_rows(features) @ W[gate] + b[gate][None]).reshape(shape) for gate in (RESET, UPDATE, CANDIDATE)
+    )
     hiddens, previous, r, z, n = _loop((drive_r, drive_z, drive_n), U, hidden, is_first)
     return (hiddens, (previous, r, z, n)), (weights, features, is_first, previous, r, z, n)
 
 
-def _loop(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
+def _loop(
+    drives: Gates, U: Array, hidden: Array, is_first: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     """h after and before every step, r, z and n: in C on a CPU that has it, by a scan otherwise."""
     if not gru_loops.serves(is_first, *drives, U, hidden):
         return _scan(drives, U, hidden, is_first)
-    looped: tuple[Array, Array, Array, Array, Array] = _chosen(gru_loops.read, _scan)(drives, U, hidden, is_first)
+    looped: tuple[Array, Array, Array, Array, Array] = _chosen(gru_loops.read, _scan)(
+        drives, U, hidden, is_first
+    )
     return looped
 
 
 def _chosen(in_c: Callable[..., Any], by_xla: Callable[..., Any]) -> Callable[..., Any]:
     """What is in C on a CPU, and by XLA elsewhere. Derivatives of it, which only second derivatives of a loss ask for, are those of XLA's."""
-    choose = jax.custom_jvp(lambda *arguments: jax.lax.platform_dependent(*arguments, cpu=in_c, default=by_xla))
+    choose = jax.custom_jvp(
+        lambda *arguments: jax.lax.platform_dependent(*arguments, cpu=in_c, default=by_xla)
+    )
     choose.defjvp(lambda primals, tangents: jax.jvp(by_xla, primals, tangents))
     return choose
 
 
-def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Array, Array, Array, Array, Array]:
+def _scan(
+    drives: Gates, U: Array, hidden: Array, is_first: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     # Taken apart outside of the loop, which would otherwise copy them in every step.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET], U[UPDATE], U[CANDIDATE]))
 
@@ -164,15 +191,21 @@ def _scan(drives: Gates, U: Array, hidden: Array, is_first: Array) -> tuple[Arra
     return hiddens, previous_states(hiddens, hidden, is_first), r, z, n
 
 
-def _reverse_loop(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
+def _reverse_loop(
+    previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array
+) -> tuple[Gates, Array]:
     """δ of the three gates before their non-linearities, and of the first state; as :func:`_loop`."""
     if not gru_loops.serves(is_first, previous, *gates, cotangents, U):
         return _reverse_scan(previous, gates, cotangents, U, is_first)
-    looped: tuple[Gates, Array] = _chosen(gru_loops.retrace, _reverse_scan)(previous, gates, cotangents, U, is_first)
+    looped: tuple[Gates, Array] = _chosen(gru_loops.retrace, _reverse_scan)(
+        previous, gates, cotangents, U, is_first
+    )
     return looped
 
 
-def _reverse_scan(previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array) -> tuple[Gates, Array]:
+def _reverse_scan(
+    previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array
+) -> tuple[Gates, Array]:
     # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice as much.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET].T, U[UPDATE].T, U[CANDIDATE].T))
 
@@ -186,11 +219,15 @@ def _reverse_scan(previous: Array, gates: Gates, cotangents: Array, U: Array, is
         delta = delta * z + d_gated * r + d_z @ U_z + d_r @ U_r
         return forget_at_start(delta, is_first), (d_r, d_z, d_n)
 
-    d_hidden, (d_r, d_z, d_n) = jax.lax.scan(retreat, jnp.zeros_like(previous[0]), (previous, *gates, is_first, cotangents), reverse=True)
+    d_hidden, (d_r, d_z, d_n) = jax.lax.scan(
+        retreat, jnp.zeros_like(previous[0]), (previous, *gates, is_first, cotangents), reverse=True
+    )
     return (d_r, d_z, d_n), d_hidden
 
 
-def _read_reverse(tape: tuple[Any, ...], cotangents: tuple[Array, Tape]) -> tuple[Weights, Array, Array, None]:
+def _read_reverse(
+    tape: tuple[Any, ...], cotangents: tuple[Array, Tape]
+) -> tuple[Weights, Array, Array, None]:
     (W, U, _), features, is_first, previous, r, z, n = tape
     deltas, d_hidden = _reverse_loop(previous, (r, z, n), cotangents[0], U, is_first)
     d_r, d_z, d_n = deltas
@@ -236,7 +273,9 @@ class ResetAfterGRU(AbstractCore):
         W, U, b = self.input_weights, self.recurrent_weights, self.bias
         r = jax.nn.sigmoid(feature @ W[RESET] + hidden @ U[RESET] + b[RESET])
         z = jax.nn.sigmoid(feature @ W[UPDATE] + hidden @ U[UPDATE] + b[UPDATE])
-        n = jnp.tanh(feature @ W[CANDIDATE] + b[CANDIDATE] + r * (hidden @ U[CANDIDATE] + self.candidate_bias))
+        n = jnp.tanh(
+            feature @ W[CANDIDATE] + b[CANDIDATE] + r * (hidden @ U[CANDIDATE] + self.candidate_bias)
+        )
         return n + z * (hidden - n)
 
 
@@ -264,7 +303,11 @@ class ResetAfterGRUConfig(CoreConfig):
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> ResetAfterGRU:
         key_weights, key_bias = jax.random.split(key)
         weights = _gate_matrices(key_weights, self.initialisation, feature_size, hidden_size)
-        biases = uniform(key_bias, 4, hidden_size, hidden_size) if self.initialisation == "uniform" else jnp.zeros((4, hidden_size))
+        biases = (
+            uniform(key_bias, 4, hidden_size, hidden_size)
+            if self.initialisation == "uniform"
+            else jnp.zeros((4, hidden_size))
+        )
         return ResetAfterGRU(*weights, bias=biases[:3], candidate_bias=biases[3])
 
 
@@ -272,4 +315,6 @@ def _gate_matrices(
     key: Key[Array, ""], kind: Initialisation, feature_size: int, hidden_size: int
 ) -> tuple[Float[Array, "3 F H"], Float[Array, "3 H H"]]:
     keys = jax.random.split(key, 6)
-    return recurrent_matrices(keys[:3], kind, feature_size, hidden_size), recurrent_matrices(keys[3:], kind, hidden_size, hidden_size)
+    return recurrent_matrices(keys[:3], kind, feature_size, hidden_size), recurrent_matrices(
+        keys[3:], kind, hidden_size, hidden_size
+    )

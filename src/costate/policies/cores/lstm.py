@@ -63,7 +63,9 @@ class LSTM(AbstractPairCore):
         return LSTMCell(self.forget_bias)
 
     def affine(self) -> Affine:
-        return Affine(side_by_side(self.input_weights), side_by_side(self.recurrent_weights), self.bias.reshape(-1))
+        return Affine(
+            side_by_side(self.input_weights), side_by_side(self.recurrent_weights), self.bias.reshape(-1)
+        )
 
 
 @CORES.register("lstm")
@@ -80,7 +82,9 @@ class LSTMConfig(CoreConfig):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.forget_bias):
-            raise ConfigError(f"forget_bias is {self.forget_bias}, but it must be a finite number. The usual one is 1.")
+            raise ConfigError(
+                f"forget_bias is {self.forget_bias}, but it must be a finite number. The usual one is 1."
+            )
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> LSTM:
         keys = jax.random.split(key, 2 * GATES)

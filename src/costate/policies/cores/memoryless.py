@@ -22,12 +22,18 @@ class Memoryless(AbstractFastCore):
     def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
         return jnp.tanh(feature @ self.input_weights + self.bias)
 
-    def fast_read(self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         # All steps at once: there is nothing to wait for.
-        hiddens = jnp.tanh(as_rows(features) @ self.input_weights + self.bias[None]).reshape(*is_first.shape, -1)
+        hiddens = jnp.tanh(as_rows(features) @ self.input_weights + self.bias[None]).reshape(
+            *is_first.shape, -1
+        )
         return remember(self, features, hiddens, hidden, is_first, hiddens)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """((1 − h²) ⊙ c) W_inᵀ."""
         h = memory.tape
         return (as_rows((1.0 - h * h) * cotangents) @ self.input_weights.T).reshape(*h.shape[:2], -1)
@@ -42,4 +48,6 @@ class MemorylessConfig(CoreConfig):
     """Initial input matrix."""
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> Memoryless:
-        return Memoryless(recurrent_matrix(key, self.initialisation, feature_size, hidden_size), jnp.zeros(hidden_size))
+        return Memoryless(
+            recurrent_matrix(key, self.initialisation, feature_size, hidden_size), jnp.zeros(hidden_size)
+        )

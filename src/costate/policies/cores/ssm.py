@@ -59,7 +59,9 @@ class SSM(AbstractFastCore):
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
         return apart(self._multipliers() * together(state) + together(self._drives(feature[None])[0]))
 
-    def fast_read(self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]) -> Memory:
+    def fast_read(
+        self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
+    ) -> Memory:
         drives = together(self._drives(as_rows(features)).reshape(*is_first.shape, -1))
         multipliers = jnp.where(is_first[..., None], 0.0, jnp.broadcast_to(self._multipliers(), drives.shape))
         # What was there before the sequence is one more thing that drives its first step.
@@ -67,7 +69,9 @@ class SSM(AbstractFastCore):
         _, modes = jax.lax.associative_scan(compose, (multipliers, drives))
         return remember(self, features, apart(modes), state, is_first, tape=None)
 
-    def fast_feature_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B F"]:
+    def fast_feature_gradients(
+        self, memory: Memory, cotangents: Float[Array, "T B H"]
+    ) -> Float[Array, "T B F"]:
         """((1 − h²) ⊙ c) C Γ W with h as it was; Λ has no part in it."""
         h = memory.hiddens
         by_state = as_rows((1.0 - h * h) * cotangents) @ self.output_weights.T
@@ -125,13 +129,17 @@ class SSMConfig(CoreConfig):
     def __post_init__(self) -> None:
         require_finite(self)
         if self.modes is not None and self.modes < 1:
-            raise ConfigError(f"modes is {self.modes}, but a state needs at least one. Use None for half as many as hidden units.")
+            raise ConfigError(
+                f"modes is {self.modes}, but a state needs at least one. Use None for half as many as hidden units."
+            )
         if not 0.0 < self.fastest <= self.slowest < 1.0:
             raise ConfigError(
                 f"fastest is {self.fastest} and slowest is {self.slowest}, but they are shares of memory kept in a step: 0 < fastest ≤ slowest < 1."
             )
         if not 0.0 <= self.largest_phase <= math.pi:
-            raise ConfigError(f"largest_phase is {self.largest_phase}, but it must lie between 0 and π, where a mode changes sign in every step.")
+            raise ConfigError(
+                f"largest_phase is {self.largest_phase}, but it must lie between 0 and π, where a mode changes sign in every step."
+            )
 
     def state_size(self, hidden_size: int) -> int:
         """Real and imaginary parts of all modes."""

@@ -50,7 +50,9 @@ class BangOffBangReadoutConfig(ReadoutConfig):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fuel_weight) and self.fuel_weight > 0.0):
-            raise ConfigError(f"fuel_weight is {self.fuel_weight}, but it must be a positive number. Where control is free use --readout bang-bang.")
+            raise ConfigError(
+                f"fuel_weight is {self.fuel_weight}, but it must be a positive number. Where control is free use --readout bang-bang."
+            )
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> BangOffBangReadout:
         weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)

@@ -34,7 +34,9 @@ class AbstractDistribution(eqx.Module):
         """The entropy, summed over the components of the control; without any axis where it is the same in every state."""
 
     @abc.abstractmethod
-    def actuate(self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+    def actuate(
+        self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
+    ) -> Float[Array, "*S A"]:
         """What actuators with these bounds do with a control."""
 
 
@@ -50,7 +52,9 @@ class AbstractReadout(eqx.Module):
         return hidden
 
     @abc.abstractmethod
-    def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> AbstractDistribution:
+    def distribution(
+        self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]
+    ) -> AbstractDistribution:
         """π(u | ỹ, h) for any number of streams; its mode is ``control``."""
 
     @abc.abstractmethod
@@ -74,7 +78,9 @@ READOUTS: Registry[type[ReadoutConfig]] = chosen_from("readout", ReadoutConfig)
 
 
 def over_streams(
-    law: Callable[[Float[Array, " F"], Float[Array, " H"]], Float[Array, " A"]], features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]
+    law: Callable[[Float[Array, " F"], Float[Array, " H"]], Float[Array, " A"]],
+    features: Float[Array, "*S F"],
+    hidden: Float[Array, "*S H"],
 ) -> Float[Array, "*S A"]:
     """A law of one stream applied to any number of them."""
     for _ in range(hidden.ndim - 1):

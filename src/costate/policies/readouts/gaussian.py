@@ -37,7 +37,9 @@ class Gaussian(AbstractDistribution):
         """½ log(2πe σ²), summed; the same in every state because σ is."""
         return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum()
 
-    def actuate(self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+    def actuate(
+        self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
+    ) -> Float[Array, "*S A"]:
         """Controls are in the actuators' own units, and clipped to their bounds (Appendix E.2)."""
         return jnp.clip(action, jnp.broadcast_to(low, action.shape), jnp.broadcast_to(high, action.shape))
 

@@ -59,14 +59,20 @@ class Gibbs(AbstractDistribution):
         log_probs = self.level_log_probs()
         return -(jnp.exp(log_probs) * log_probs).sum(axis=(0, -1))
 
-    def actuate(self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]) -> Float[Array, "*S A"]:
+    def actuate(
+        self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
+    ) -> Float[Array, "*S A"]:
         """1 is the upper bound, −1 the lower, 0 no control at all, also where bounds are not symmetric."""
         if not (np.all(low < 0.0) and np.all(high > 0.0) and max(-low.min(), high.max()) < WIDEST_BOUND):
             raise ConfigError(
                 f"The readout switches between the limits of the actuators, but those of this task are {low.tolist()} and {high.tolist()}. "
                 "Every actuator needs a negative and a positive one that are finite. Use --readout quadratic."
             )
-        return jnp.where(action > 0.0, jnp.broadcast_to(high, action.shape) * action, jnp.broadcast_to(-low, action.shape) * action)
+        return jnp.where(
+            action > 0.0,
+            jnp.broadcast_to(high, action.shape) * action,
+            jnp.broadcast_to(-low, action.shape) * action,
+        )
 
     def level_log_probs(self) -> Float[Array, "K *S A"]:
         """log P of every level."""
@@ -99,7 +105,9 @@ class AbstractSwitchingReadout(AbstractReadout):
         return switching_function(self.weights, self.bias, self.modulation, feature, hidden)
 
     def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> Gibbs:
-        return Gibbs(over_streams(self.switching, features, hidden), self.log_temperature, self.levels, self.price)
+        return Gibbs(
+            over_streams(self.switching, features, hidden), self.log_temperature, self.levels, self.price
+        )
 
     def exploration(self) -> dict[str, Float[Array, ""]]:
         return {"training/control_temperature": jnp.exp(self.log_temperature).mean()}

@@ -21,7 +21,9 @@ class MeanHamiltonianReadout(AbstractReadout):
     def control(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
         return self.law.control(feature, self.costate(hidden))
 
-    def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> AbstractDistribution:
+    def distribution(
+        self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]
+    ) -> AbstractDistribution:
         return self.law.distribution(features, self.costate(hidden))
 
     def exploration(self) -> dict[str, Float[Array, ""]]:

@@ -28,7 +28,13 @@ RECORDED, COMPARED = 0.7, 0.85
 FEWEST_MOMENTS = 2
 
 
-def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], say: Callable[[str], None], tell: Tell = nobody) -> Alignment:
+def align(
+    run: Run,
+    settings: AlignmentSettings,
+    warn: Callable[[str], None],
+    say: Callable[[str], None],
+    tell: Tell = nobody,
+) -> Alignment:
     """Record, differentiate, compare."""
     prepare_jax()
     algorithm = algorithm_for(run.config)
@@ -37,21 +43,36 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
     controller, discount = algorithm.controller(state), discount_of(run)
     moments = []
     for number in range(settings.episodes):
-        tell(RECORDED * number / settings.episodes, f"recording and differentiating episode {number + 1} of {settings.episodes}")
+        tell(
+            RECORDED * number / settings.episodes,
+            f"recording and differentiating episode {number + 1} of {settings.episodes}",
+        )
         seed = settings.seed + SEED_OFFSET + number
-        episode = record_episode(run.config.task, controller, seed=seed, dropout=sensors.dropout, steps=settings.steps + settings.horizon)
+        episode = record_episode(
+            run.config.task,
+            controller,
+            seed=seed,
+            dropout=sensors.dropout,
+            steps=settings.steps + settings.horizon,
+        )
         if len(episode.rewards) <= settings.steps:
             say(f"episode {number + 1}: ended by itself after {len(episode.rewards)} steps, left out")
             continue
         costates = true_costates(episode, discount, horizon=settings.horizon)
         found = moments_of(algorithm, state, episode, costates, discount, settings.steps)
         if costates.doubt is not None:
-            warn(f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out.")
+            warn(
+                f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out."
+            )
         if len(found.times) < FEWEST_MOMENTS:
-            say(f"episode {number + 1}: {len(found.times)} moments have co-states that can be trusted, left out")
+            say(
+                f"episode {number + 1}: {len(found.times)} moments have co-states that can be trusted, left out"
+            )
             continue
         moments.append(found)
-        say(f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps")
+        say(
+            f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps"
+        )
     if len(moments) < 2:
         raise ConfigError(
             f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared and have co-states "
@@ -64,7 +85,12 @@ def align(run: Run, settings: AlignmentSettings, warn: Callable[[str], None], sa
     if settings.knockout_episodes:
         say("playing with the memory erased")
         knockout = returns_without_memory(
-            run.config.task, controller, sensors, settings.knockout_episodes, settings.seed, within(tell, COMPARED, 1.0)
+            run.config.task,
+            controller,
+            sensors,
+            settings.knockout_episodes,
+            settings.seed,
+            within(tell, COMPARED, 1.0),
         )
     return Alignment(settings, sensors.dropout, checkpoint.env_steps, comparison, knockout, moments)
 

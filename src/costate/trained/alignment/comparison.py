@@ -6,7 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from costate._base.errors import ConfigError
-from costate.trained.alignment.measures import Rows, canonical_correlations, cosines, linear_cka, probe_r2, shuffled_in_time
+from costate.trained.alignment.measures import (
+    Rows,
+    canonical_correlations,
+    cosines,
+    linear_cka,
+    probe_r2,
+    shuffled_in_time,
+)
 from costate.trained.alignment.moments import Moments
 
 MEMORY = "memory"
@@ -54,15 +61,23 @@ class Comparison(NamedTuple):
 def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
     """Everything, over several episodes of one policy; the last third of them is held out."""
     if len(episodes) < 2:
-        raise ConfigError(f"{len(episodes)} episode is to be compared, but at least 2 are needed: one to fit to, one to judge on. The default is 6.")
+        raise ConfigError(
+            f"{len(episodes)} episode is to be compared, but at least 2 are needed: one to fit to, one to judge on. The default is 6."
+        )
     rng = np.random.default_rng(seed)
     number = np.repeat(np.arange(len(episodes)), [len(each.hiddens) for each in episodes])
     held_out = np.arange(len(episodes))[-max(1, len(episodes) // 3) :]
     hiddens, untrained = (_stack(episodes, pick) for pick in (lambda e: e.hiddens, lambda e: e.untrained))
     compared = _stack(episodes, lambda e: e.compared)
     # In one order, so that both are the memory of the same moments.
-    shuffled, compared_shuffled = np.split(shuffled_in_time(np.hstack([hiddens, compared]), number, rng), [hiddens.shape[1]], axis=1)
-    stand_ins = {MEMORY: compared, UNTRAINED: _stack(episodes, lambda e: e.compared_untrained), SHUFFLED: compared_shuffled}
+    shuffled, compared_shuffled = np.split(
+        shuffled_in_time(np.hstack([hiddens, compared]), number, rng), [hiddens.shape[1]], axis=1
+    )
+    stand_ins = {
+        MEMORY: compared,
+        UNTRAINED: _stack(episodes, lambda e: e.compared_untrained),
+        SHUFFLED: compared_shuffled,
+    }
     sources = {
         MEMORY: hiddens,
         UNTRAINED: untrained,
@@ -70,11 +85,15 @@ def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
         OBSERVATION: _stack(episodes, lambda e: e.observations),
         STATE: _stack(episodes, lambda e: e.states),
     }
-    targets = {kind: np.concatenate([each.gradients[kind] for each in episodes]) for kind in episodes[0].gradients}
+    targets = {
+        kind: np.concatenate([each.gradients[kind] for each in episodes]) for kind in episodes[0].gradients
+    }
     critic = _stack(episodes, lambda e: e.critic)
     return Comparison(
         critic_cosine={name: float(cosines(rows, critic).mean()) for name, rows in stand_ins.items()},
-        implied_cosine={kind: implied_cosines(episodes, target, number, rng) for kind, target in targets.items()},
+        implied_cosine={
+            kind: implied_cosines(episodes, target, number, rng) for kind, target in targets.items()
+        },
         likeness={
             kind: {name: likeness(source, target, number, held_out) for name, source in sources.items()}
             for kind, target in {**targets, CRITIC: critic}.items()
@@ -90,10 +109,16 @@ def likeness(source: Rows, target: Rows, number: np.ndarray, held_out: np.ndarra
     """Of one description to one co-state."""
     judged = np.isin(number, held_out)
     correlations = canonical_correlations(source, target, ~judged, judged)
-    return Likeness(probe_r2(source, target, number, held_out), float(correlations.mean()), linear_cka(source[judged], target[judged]))
+    return Likeness(
+        probe_r2(source, target, number, held_out),
+        float(correlations.mean()),
+        linear_cka(source[judged], target[judged]),
+    )
 
 
-def implied_cosines(episodes: Sequence[Moments], target: Rows, number: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+def implied_cosines(
+    episodes: Sequence[Moments], target: Rows, number: np.ndarray, rng: np.random.Generator
+) -> dict[str, float]:
     """cos((∂ỹ/∂x)ᵀh, −λ), each component in units of the true one's size, so that none counts more because of its physical unit."""
     size = np.sqrt(np.square(target).mean(axis=0))
     unit = np.where(size > 0.0, size, 1.0)
@@ -113,8 +138,13 @@ def hamiltonian_gap(episodes: Sequence[Moments], kind: str, rng: np.random.Gener
     """
     slopes, controls = _stack(episodes, lambda e: e.slopes[kind]), _stack(episodes, lambda e: e.controls)
     low, high = episodes[0].low, episodes[0].high
-    best, worst = (np.where(slopes > 0.0, low, high) * slopes).sum(), (np.where(slopes > 0.0, high, low) * slopes).sum()
-    place = lambda rows: float(((rows * slopes).sum() - best) / (worst - best)) if worst > best else float("nan")  # noqa: E731
+    best, worst = (
+        (np.where(slopes > 0.0, low, high) * slopes).sum(),
+        (np.where(slopes > 0.0, high, low) * slopes).sum(),
+    )
+    place = lambda rows: (  # noqa: E731
+        float(((rows * slopes).sum() - best) / (worst - best)) if worst > best else float("nan")
+    )
     return Gap(place(controls), place(controls[rng.permutation(len(controls))]))
 
 

@@ -6,13 +6,27 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from costate.runs.pictures import as_png, plain
-from costate.trained.alignment.comparison import CRITIC, MEMORY, OBSERVATION, SHUFFLED, STATE, UNTRAINED, Likeness
+from costate.trained.alignment.comparison import (
+    CRITIC,
+    MEMORY,
+    OBSERVATION,
+    SHUFFLED,
+    STATE,
+    UNTRAINED,
+    Likeness,
+)
 from costate.trained.alignment.knockout import Knockout
 from costate.trained.alignment.measures import Rows, explained, fit_probe, scaling_of
 from costate.trained.alignment.result import Alignment
 
 TRUTH, GUESS = "#222222", "#4477aa"
-BARS = {MEMORY: "#4477aa", UNTRAINED: "#ccbb44", SHUFFLED: "#bbbbbb", OBSERVATION: "#ee6677", STATE: "#228833"}
+BARS = {
+    MEMORY: "#4477aa",
+    UNTRAINED: "#ccbb44",
+    SHUFFLED: "#bbbbbb",
+    OBSERVATION: "#ee6677",
+    STATE: "#228833",
+}
 SHOWN = 4
 """Components of the co-state that are drawn: those that the probe tells most of."""
 KIND = "closed loop"
@@ -20,7 +34,11 @@ KIND = "closed loop"
 
 def draw(task: str, found: Alignment) -> dict[str, bytes]:
     """All pictures, as PNG, under the names of their files."""
-    figures = {"over_time.png": over_time(task, found), "phase.png": phase(task, found), "likeness.png": likeness_bars(task, found)}
+    figures = {
+        "over_time.png": over_time(task, found),
+        "phase.png": phase(task, found),
+        "likeness.png": likeness_bars(task, found),
+    }
     if found.knockout is not None:
         figures["knockout.png"] = knockout(task, found.knockout)
     return {name: as_png(figure) for name, figure in figures.items()}
@@ -29,7 +47,10 @@ def draw(task: str, found: Alignment) -> dict[str, bytes]:
 def _reconstruction(found: Alignment) -> tuple[Rows, Rows]:
     """The true gradients of the last episode, which was held out, and what the probe of the table makes of the memory there."""
     fitting, judged = found.moments[: -found.comparison.held_out], found.moments[-1]
-    source, target = (np.concatenate([pick(each) for each in fitting]) for pick in (lambda e: e.hiddens, lambda e: e.gradients[KIND]))
+    source, target = (
+        np.concatenate([pick(each) for each in fitting])
+        for pick in (lambda e: e.hiddens, lambda e: e.gradients[KIND])
+    )
     number = np.repeat(np.arange(len(fitting)), [len(each.hiddens) for each in fitting])
     return judged.gradients[KIND], fit_probe(source, target, number).predict(judged.hiddens)
 
@@ -38,7 +59,9 @@ def over_time(task: str, found: Alignment) -> Figure:
     """True gradients of the reward to come and their reconstruction from memory, with the blackouts shaded."""
     truth, guess = _reconstruction(found)
     names, seen, times = found.moments[-1].names, found.moments[-1].seen, found.moments[-1].times
-    scores = [explained(truth[:, [i]], guess[:, [i]], truth[:, [i]].mean(axis=0)) for i in range(truth.shape[1])]
+    scores = [
+        explained(truth[:, [i]], guess[:, [i]], truth[:, [i]].mean(axis=0)) for i in range(truth.shape[1])
+    ]
     chosen = sorted(np.argsort(np.nan_to_num(scores, nan=-np.inf))[::-1][:SHOWN])
     figure = Figure(figsize=(10.0, 1.9 * len(chosen) + 0.6), layout="constrained")
     panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
@@ -50,7 +73,9 @@ def over_time(task: str, found: Alignment) -> Figure:
         axes.set_title(f"R² {scores[i]:.2f}", fontsize=8, loc="right")
         plain(axes)
     panels[0].legend(frameon=False, ncols=2, fontsize=8, loc="upper left")
-    panels[-1].set_xlabel("step of an episode that nothing was fitted to; blackouts are shaded; the components that are told best")
+    panels[-1].set_xlabel(
+        "step of an episode that nothing was fitted to; blackouts are shaded; the components that are told best"
+    )
     figure.suptitle(f"{task}: ∂(reward to come)/∂x = −λ, and what the hidden state says of it")
     return figure
 
@@ -72,7 +97,9 @@ def phase(task: str, found: Alignment) -> Figure:
     orbit = directions[:2]
     for rows, colour, label in ((x, TRUTH, "−λ"), (y, GUESS, "memory")):
         projected = rows @ orbit.T
-        panels[-1].plot(projected[:, 0], projected[:, -1], color=colour, linewidth=0.9, alpha=0.8, label=label)
+        panels[-1].plot(
+            projected[:, 0], projected[:, -1], color=colour, linewidth=0.9, alpha=0.8, label=label
+        )
     panels[-1].set(xlabel="first direction", ylabel="second direction")
     panels[-1].legend(frameon=False, fontsize=8)
     plain(panels[-1])
@@ -85,7 +112,12 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
     kinds = list(found.comparison.likeness)
     figure = Figure(figsize=(10.0, 3.2), layout="constrained")
     panels = figure.subplots(1, 3)
-    for axes, what, title in zip(panels, Likeness._fields, ("probe R² (unseen episodes)", "canonical correlation", "kernel alignment"), strict=True):
+    for axes, what, title in zip(
+        panels,
+        Likeness._fields,
+        ("probe R² (unseen episodes)", "canonical correlation", "kernel alignment"),
+        strict=True,
+    ):
         for place, (name, colour) in enumerate(BARS.items()):
             heights = [getattr(found.comparison.likeness[kind][name], what) for kind in kinds]
             # A probe that fails can be arbitrarily bad; below zero it is only worse than the mean.
@@ -96,7 +128,9 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
         axes.set_ylim(top=1.02)
         axes.axhline(0.0, color="#666666", linewidth=0.6)
         plain(axes)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8
+    )
     figure.suptitle(f"{task}: how far a co-state can be told from …")
     return figure
 
@@ -111,7 +145,11 @@ def knockout(task: str, found: Knockout) -> Figure:
     axes.legend(frameon=False, fontsize=8)
     axes.set_xscale("log", base=2)
     axes.set_xticks(periods, [str(period) for period in periods])
-    axes.set(xlabel="steps between two erasures of the hidden state", ylabel="mean return", title=f"{task}: what memory is worth")
+    axes.set(
+        xlabel="steps between two erasures of the hidden state",
+        ylabel="mean return",
+        title=f"{task}: what memory is worth",
+    )
     plain(axes)
     return figure
 

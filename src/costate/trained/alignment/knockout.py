@@ -53,7 +53,9 @@ class ForgetfulController(AbstractController):
     def empty_memory(self, env: AbstractActuators) -> Carry:
         return self.controller.empty_memory(env), jnp.zeros(env.batch_size, jnp.int32)
 
-    def decide(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Float[Array, "B A"], Carry]:
+    def decide(
+        self, env: AbstractActuators, now: TimeStep, memory: Carry
+    ) -> tuple[Float[Array, "B A"], Carry]:
         inner, count = memory
         count = jnp.where(now.is_first, 0, count)
         state = self.controller.core_state(inner)
@@ -80,12 +82,21 @@ class ForgetfulController(AbstractController):
 def forgetful(controller: AbstractController, every: Sequence[int]) -> ForgetfulController:
     """The controller with its core's state erased every ``every[i]`` steps in stream i; 1 leaves it no memory at all."""
     if min(every) < 1:
-        raise ConfigError(f"The hidden state is to be erased every {min(every)} steps, but that must be at least 1, which leaves no memory at all.")
-    return ForgetfulController(controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32))
+        raise ConfigError(
+            f"The hidden state is to be erased every {min(every)} steps, but that must be at least 1, which leaves no memory at all."
+        )
+    return ForgetfulController(
+        controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32)
+    )
 
 
 def returns_without_memory(
-    task: str, controller: AbstractController, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody
+    task: str,
+    controller: AbstractController,
+    sensors: SensorConfig,
+    episodes: int,
+    seed: int,
+    tell: Tell = nobody,
 ) -> Knockout:
     """Mean return by the period of erasing the core's state, each over at least ``episodes`` episodes.
 
@@ -94,5 +105,7 @@ def returns_without_memory(
     kinds = (*PERIODS, NEVER)
     copies = LARGEST_BATCH // len(kinds)
     rounds = -(-episodes // copies)
-    returns = play(task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed, tell)
+    returns = play(
+        task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed, tell
+    )
     return summarise(dict(zip(kinds, returns.reshape(-1, len(kinds)).T, strict=True)))

@@ -18,7 +18,9 @@ STILL = 1e-9
 def cosines(one: Rows, other: Rows) -> np.ndarray:
     """cos of the angle between each pair of rows; 0 where one of them is zero, because nothing points nowhere."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray(np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0.0))
+    return np.asarray(
+        np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0.0)
+    )
 
 
 class Scaling(NamedTuple):
@@ -75,7 +77,12 @@ def fit_probe(source: Rows, target: Rows, episode: np.ndarray) -> Probe:
     numbers = np.unique(episode)
     inner = np.isin(episode, numbers[-max(1, len(numbers) // 3) :])
     fitting = ~inner if len(numbers) > 1 else inner
-    best = max(PENALTIES, key=lambda penalty: _r2(ridge(source[fitting], target[fitting], penalty), source[inner], target[inner]))
+    best = max(
+        PENALTIES,
+        key=lambda penalty: _r2(
+            ridge(source[fitting], target[fitting], penalty), source[inner], target[inner]
+        ),
+    )
     return ridge(source, target, best)
 
 
@@ -89,7 +96,9 @@ def _r2(probe: Probe, source: Rows, target: Rows) -> float:
     return explained(target, probe.predict(source), probe.outputs.mean)
 
 
-def canonical_correlations(source: Rows, target: Rows, fitting: np.ndarray, judged: np.ndarray, penalty: float = 1e-3) -> np.ndarray:
+def canonical_correlations(
+    source: Rows, target: Rows, fitting: np.ndarray, judged: np.ndarray, penalty: float = 1e-3
+) -> np.ndarray:
     """Correlations, on the judged rows, of the pairs of directions that correlate most on the fitting rows (canonical correlation analysis).
 
     Both covariances are taken with ``penalty`` of their mean variance on the diagonal, so that directions of no variance are not blown up.
@@ -105,7 +114,9 @@ def canonical_correlations(source: Rows, target: Rows, fitting: np.ndarray, judg
 def _whitening(rows: Rows, penalty: float) -> Rows:
     """W with Wᵀ (C + penalty) W = 1 for the covariance C of the rows."""
     covariance = rows.T @ rows / len(rows)
-    values, vectors = np.linalg.eigh(covariance + penalty * np.trace(covariance) / len(covariance) * np.eye(len(covariance)))
+    values, vectors = np.linalg.eigh(
+        covariance + penalty * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    )
     return np.asarray(vectors / np.sqrt(values))
 
 

@@ -56,7 +56,14 @@ class Moments:
     """Steps that were to be compared and are left out, because derivatives there depend on how they are taken."""
 
 
-def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, costates: Costates, discount: float, steps: int) -> Moments:
+def moments_of(
+    algorithm: AbstractAlgorithm,
+    state: State,
+    episode: Episode,
+    costates: Costates,
+    discount: float,
+    steps: int,
+) -> Moments:
     """The first ``steps`` steps of an episode, without those at or right before which a co-state cannot be trusted."""
     if steps < 2 or steps >= len(episode.rewards):
         raise ConfigError(
@@ -66,8 +73,14 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
     robot = episode.stage.robot
     stranger = untrained_like(algorithm, episode.controller)
     untrained = follow(stranger, robot, episode)
-    compared, compared_untrained = in_features(episode.controller, episode.hiddens), in_features(stranger, untrained)
-    sighted = feature_jacobians(dataclasses.replace(episode, seen=np.ones_like(episode.seen)), costates.linearisation.observation_jacobians)
+    compared, compared_untrained = (
+        in_features(episode.controller, episode.hiddens),
+        in_features(stranger, untrained),
+    )
+    sighted = feature_jacobians(
+        dataclasses.replace(episode, seen=np.ones_like(episode.seen)),
+        costates.linearisation.observation_jacobians,
+    )
     kinds = {"closed loop": costates.closed_loop, "open loop": costates.open_loop}
     played = Played(episode.stage.states()[:-1], episode.observations, episode.seen, episode.controls)
     best = episode.task.best_gradients(played, discount)
@@ -83,11 +96,17 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
         compared=compared[part],
         compared_untrained=compared_untrained[part],
         critic=critic_costates(algorithm, state, episode)[part],
-        gradients={kind: rows[part] for kind, rows in ({kind: -costate for kind, costate in kinds.items()} | best).items()},
+        gradients={
+            kind: rows[part]
+            for kind, rows in ({kind: -costate for kind, costate in kinds.items()} | best).items()
+        },
         implied=np.einsum("tfx,tf->tx", sighted[part], compared[part]),
         implied_untrained=np.einsum("tfx,tf->tx", sighted[part], compared_untrained[part]),
         controls=episode.controls[part],
-        slopes={kind: hamiltonian_slopes(costates.linearisation, costate, discount)[part] for kind, costate in kinds.items()},
+        slopes={
+            kind: hamiltonian_slopes(costates.linearisation, costate, discount)[part]
+            for kind, costate in kinds.items()
+        },
         low=np.asarray(robot.action_low, float),
         high=np.asarray(robot.action_high, float),
         times=part,
@@ -95,7 +114,9 @@ def moments_of(algorithm: AbstractAlgorithm, state: State, episode: Episode, cos
     )
 
 
-def hamiltonian_slopes(steps: Linearisation, costate: Float[np.ndarray, "T X"], discount: float) -> Float[np.ndarray, "R U"]:
+def hamiltonian_slopes(
+    steps: Linearisation, costate: Float[np.ndarray, "T X"], discount: float
+) -> Float[np.ndarray, "R U"]:
     """∂H_t/∂u_t = ∂ℓ_t/∂u_t + γ B_tᵀ λ_{t+1}, of every step that has a next one."""
     following = np.einsum("txu,tx->tu", steps.control_jacobians[:-1], costate[1:])
     return np.asarray(steps.control_cost_gradients[:-1] + discount * following)
@@ -109,21 +130,30 @@ def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController)
     return doubled
 
 
-def follow(controller: AbstractController, robot: AbstractActuators, episode: Episode) -> Float[np.ndarray, "T H"]:
+def follow(
+    controller: AbstractController, robot: AbstractActuators, episode: Episode
+) -> Float[np.ndarray, "T H"]:
     """Hidden states of a controller that reads an episode of another, and believes to have done what that did."""
 
     def advance(core_state: Array, row: tuple[Array, Array, Array, PyTree]) -> tuple[Array, Array]:
         observation, seen, is_first, memory = row
-        _, after = controller.decide(robot, one_step(observation, seen, is_first), controller.with_core_state(memory, core_state))
+        _, after = controller.decide(
+            robot, one_step(observation, seen, is_first), controller.with_core_state(memory, core_state)
+        )
         return controller.core_state(after), controller.hidden(after)
 
     with jax.enable_x64(True):
-        rows = jax.tree.map(jnp.asarray, (episode.observations, episode.seen, np.arange(len(episode.seen)) == 0, episode.memories))
+        rows = jax.tree.map(
+            jnp.asarray,
+            (episode.observations, episode.seen, np.arange(len(episode.seen)) == 0, episode.memories),
+        )
         start = controller.core_state(controller.empty_memory(robot))
         return np.asarray(jax.lax.scan(advance, start, rows)[1][:, 0])
 
 
-def in_features(controller: AbstractController, hiddens: Float[np.ndarray, "T H"]) -> Float[np.ndarray, "T F"]:
+def in_features(
+    controller: AbstractController, hiddens: Float[np.ndarray, "T H"]
+) -> Float[np.ndarray, "T F"]:
     """Hidden states in the coordinates of the controller's features."""
     with jax.enable_x64(True):
         return np.asarray(controller.in_features(jnp.asarray(hiddens)))

@@ -39,11 +39,17 @@ class AlignmentSettings:
 
     def __post_init__(self) -> None:
         if self.episodes < 2:
-            raise ConfigError(f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to judge on. The default is 6.")
+            raise ConfigError(
+                f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to judge on. The default is 6."
+            )
         if self.steps < 2 or self.horizon < 1:
-            raise ConfigError(f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed.")
+            raise ConfigError(
+                f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed."
+            )
         if self.knockout_episodes < 0:
-            raise ConfigError(f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out.")
+            raise ConfigError(
+                f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out."
+            )
         for name in ("episodes", "steps", "horizon", "knockout_episodes"):
             require_at_most(name, getattr(self, name), MOST_EPISODES)
         check_seed(self.seed)
@@ -73,7 +79,10 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
         "env_steps": found.env_steps,
         "critic_cosine": comparison.critic_cosine,
         "implied_cosine": comparison.implied_cosine,
-        "likeness": {kind: {name: each._asdict() for name, each in by.items()} for kind, by in comparison.likeness.items()},
+        "likeness": {
+            kind: {name: each._asdict() for name, each in by.items()}
+            for kind, by in comparison.likeness.items()
+        },
         "hamiltonian_gap": {kind: gap._asdict() for kind, gap in comparison.gaps.items()},
         "knockout": {} if knockout is None else _by_text(knockout.means),
         "knockout_errors": {} if knockout is None else _by_text(knockout.errors),
@@ -115,12 +124,17 @@ def table(found: Alignment) -> str:
         lines += _named(f"Hamiltonian gap (0 minimises), {kind}", gap._asdict())
     if found.knockout is not None:
         erased = _by_text(found.knockout.means)
-        lines.append(f"{'mean return, h erased every … steps':<44}" + "".join(f"{every:>8}" for every in (*erased, "never")))
+        lines.append(
+            f"{'mean return, h erased every … steps':<44}"
+            + "".join(f"{every:>8}" for every in (*erased, "never"))
+        )
         means = *erased.values(), found.knockout.intact
         lines.append(" " * 44 + "".join(f"{value:>8.1f}" for value in means))
     untrusted = sum(each.untrusted for each in found.moments)
     if untrusted:
-        lines.append(f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted")
+        lines.append(
+            f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted"
+        )
     return "\n".join(lines)
 
 

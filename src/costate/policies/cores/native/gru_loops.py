@@ -24,7 +24,10 @@ def sums(is_first: Array, *arrays: Array) -> bool:
 
 
 def read(
-    drives: tuple[Float[Array, "T B H"], ...], matrices: Float[Array, "3 H H"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
+    drives: tuple[Float[Array, "T B H"], ...],
+    matrices: Float[Array, "3 H H"],
+    hidden: Float[Array, "B H"],
+    is_first: Bool[Array, "T B"],
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Hidden states after and before every step and its three gates, from what the observations contribute to the gates."""
     sequence = jax.ShapeDtypeStruct(drives[0].shape, jnp.float32)
@@ -41,17 +44,28 @@ def retrace(
     is_first: Bool[Array, "T B"],
 ) -> tuple[tuple[Array, Array, Array], Array]:
     """What is asked of the three gates before their non-linearities, and of the first state."""
-    sequence, first = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (previous.shape, previous.shape[1:]))
-    call = jax.ffi.ffi_call("costate_gru_retrace", (sequence, sequence, sequence, first), vmap_method="sequential")
+    sequence, first = (
+        jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (previous.shape, previous.shape[1:])
+    )
+    call = jax.ffi.ffi_call(
+        "costate_gru_retrace", (sequence, sequence, sequence, first), vmap_method="sequential"
+    )
     d_r, d_z, d_n, d_hidden = call(previous, *gates, cotangents, matrices, is_first)
     return (d_r, d_z, d_n), d_hidden
 
 
 def gradients(
-    features: Float[Array, "T B F"], previous: Float[Array, "T B H"], r: Float[Array, "T B H"], *deltas: Float[Array, "T B H"]
+    features: Float[Array, "T B F"],
+    previous: Float[Array, "T B H"],
+    r: Float[Array, "T B H"],
+    *deltas: Float[Array, "T B H"],
 ) -> tuple[Float[Array, "3 F H"], Float[Array, "3 H H"], Float[Array, "3 H"]]:
     """Of the weights and biases, summed over steps and streams."""
     width, size = features.shape[-1], previous.shape[-1]
-    shapes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((3, width, size), (3, size, size), (3, size)))
-    d_W, d_U, d_b = jax.ffi.ffi_call("costate_gru_gradients", shapes, vmap_method="sequential")(features, previous, r, *deltas)
+    shapes = tuple(
+        jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((3, width, size), (3, size, size), (3, size))
+    )
+    d_W, d_U, d_b = jax.ffi.ffi_call("costate_gru_gradients", shapes, vmap_method="sequential")(
+        features, previous, r, *deltas
+    )
     return d_W, d_U, d_b

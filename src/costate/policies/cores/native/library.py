@@ -112,7 +112,15 @@ def _build(compiler: tuple[str, ...], path: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         made = pathlib.Path(place) / path.name
         command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(made)]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE)
+        subprocess.run(
+            command,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
+        )
         os.replace(made, path)
 
 
@@ -140,4 +148,6 @@ def _load(path: pathlib.Path) -> None:
 def _explain(error: Exception) -> str:
     """One line: of a compiler the first that speaks of an error, if there is one."""
     lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__)
+    return next(
+        (line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__
+    )
