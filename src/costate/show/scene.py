@@ -63,18 +63,18 @@ class Scene:
 
 
 def _shape(geom: Any) -> Shape:
-    size = tuple(round(float(part), 6) for part in geom.size)
-    color = tuple(float(part) for part in geom.rgba)
+    x, y, z = (round(float(part), 6) for part in geom.size)
+    red, green, blue, alpha = (float(part) for part in geom.rgba)
     moves = geom.category != mujoco.mjtCatBit.mjCAT_STATIC
     return Shape(
         int(geom.type),
-        size,
+        (x, y, z),
         geom.pos.astype(float),
         geom.mat.astype(float).reshape(3, 3),
-        color,
+        (red, green, blue, alpha),
         int(geom.dataid),
         bool(moves),
-    )  # type: ignore[arg-type]
+    )
 
 
 def mesh_of(model: Any, shape: Shape) -> tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]:
