@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from costate.config.presets import preset
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.trained.recording import record_episode
 from costate.trained.true_costates import true_costates
 
@@ -32,7 +32,7 @@ def main(
         steps: Control steps.
         threads: Threads that differentiate.
     """
-    algorithm = algorithm_for(preset("nc-gru", task))
+    algorithm = learner_for(preset("nc-gru", task))
     controller = algorithm.controller(jax.jit(algorithm.fresh)(jnp.uint32(0)))
     start = time.perf_counter()
     episode = record_episode(task, controller, seed=0, dropout=0.5, steps=steps)

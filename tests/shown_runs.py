@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from costate.config.run_config import RunConfig, to_json
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.runs.checkpoint import Checkpoint, save, save_milestone
 from costate.runs.run_directory import Run, create_run
 from costate.training.programs import state_template
@@ -17,7 +17,7 @@ from costate.training.programs import state_template
 def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0, 4000, 8000)) -> Run:
     """A run with a milestone at each of ``steps``, and a checkpoint at the last two."""
     run = create_run(path, config, {}, overwrite=False)
-    algorithm = algorithm_for(config)
+    algorithm = learner_for(config)
     for number, step in enumerate(steps):
         state = shaken(state_template(config), seed=100 * config.seed + number)
         # Before its first iteration no environment has started an episode anew.

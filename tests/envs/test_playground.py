@@ -36,7 +36,7 @@ from costate.envs.engines.playground import (
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.suites.playground import NAMES
 from costate.envs.tasks import PAPER_TASKS, TASKS
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sharding import SEEDS, Layout
@@ -304,7 +304,7 @@ def collected(seeds, layout):
     stage = rollout_stage(env, layout, placement)
     explore = lower_explore(config, env, states, stage).compile()
     collect = lower_collect(config, env, states, start, explore.out_info, stage).compile()
-    acting, keys, start = jax.device_put((algorithm_for(config).acting(states), states.key, start), stage)
+    acting, keys, start = jax.device_put((learner_for(config).acting(states), states.key, start), stage)
     _, experience = collect(acting, start, explore(keys))
     return stage, experience
 

@@ -15,7 +15,7 @@ from costate.envs.factory import make_env
 from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.rollout import RolloutConfig, begin, collect, coloured, share_of_faults
 from costate.policies.policy import PolicyConfig, act, build_policy
 from costate.policies.running_stats import empty_stats, normalise
@@ -144,7 +144,7 @@ def test_a_run_whose_faults_set_in_begins_with_sight(name):
             base, rollout=dataclasses.replace(rollout, fault_warmup=warmup), steps=4 * 800
         )
         algorithm, env, states = (
-            algorithm_for(config),
+            learner_for(config),
             make_env(config.task, 4, (0,), config.sensors),
             fresh_states(config, (0,)),
         )

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from costate._base.errors import ConfigError
 from costate.config.presets import preset
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.base import Experience
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import ReplayConfig, ReplayRows
@@ -264,9 +264,9 @@ def test_windows_that_are_too_few_for_two_devices_are_split_only_if_asked_for():
 def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading(monkeypatch):
     alone, shared = Layout(1, 1), Layout(1, 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
-    assert threads_of_a_device(algorithm_for(OFF_POLICY), alone) is None
-    assert threads_of_a_device(algorithm_for(SMALL), shared) is None
+    assert threads_of_a_device(learner_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
+    assert threads_of_a_device(learner_for(OFF_POLICY), alone) is None
+    assert threads_of_a_device(learner_for(SMALL), shared) is None
     # Two devices on eight cores: the other six would be idle.
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    assert threads_of_a_device(algorithm_for(OFF_POLICY), shared) is None
+    assert threads_of_a_device(learner_for(OFF_POLICY), shared) is None

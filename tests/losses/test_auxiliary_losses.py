@@ -175,12 +175,12 @@ def test_weights_of_losses_are_drawn_beside_those_of_the_networks():
 
 @RUNS
 def test_a_run_with_a_loss_starts_from_the_weights_of_one_without(tmp_path, config):
-    from costate.learners import algorithm_for
+    from costate.learners import learner_for
 
     plain = dataclasses.replace(config, losses=())
     seed = jnp.uint32(0)
-    one, other = (jax.jit(algorithm_for(each).fresh)(seed) for each in (config, plain))
-    insights = [algorithm_for(each).insight(state) for each, state in ((config, one), (plain, other))]
+    one, other = (jax.jit(learner_for(each).fresh)(seed) for each in (config, plain))
+    insights = [learner_for(each).insight(state) for each, state in ((config, one), (plain, other))]
     for left, right in zip(*map(jax.tree.leaves, insights), strict=True):
         np.testing.assert_array_equal(left, right)
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from costate._base.errors import CheckpointError
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.base import Sequence, State
 from costate.learners.sac.config import SACConfig
 from costate.policies.controllers import AbstractController
@@ -57,7 +57,7 @@ CONFIGS = {
 @functools.cache
 def fresh(kind: str) -> State:
     """Training before its first iteration, compiled once."""
-    return jax.jit(algorithm_for(CONFIGS[kind]).fresh)(jnp.uint32(0))
+    return jax.jit(learner_for(CONFIGS[kind]).fresh)(jnp.uint32(0))
 
 
 def played(insight: AbstractInsight, size: int) -> tuple[list[Look], list[TimeStep], list[object]]:
@@ -113,7 +113,7 @@ def scattered(insight: AbstractInsight) -> AbstractInsight:
 @pytest.mark.quick("gru", "sac-recurrent")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_control_is_the_controllers(kind: str) -> None:
-    insight = scattered(algorithm_for(CONFIGS[kind]).insight(fresh(kind)))
+    insight = scattered(learner_for(CONFIGS[kind]).insight(fresh(kind)))
     looks, shown, _ = played(insight, 5)
     controller: AbstractController = insight.controller
     memory = controller.empty_memory(Robot())
@@ -126,7 +126,7 @@ def test_the_control_is_the_controllers(kind: str) -> None:
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     """By the whole sequence at once, as `costate align` computes them."""
-    algorithm = algorithm_for(CONFIGS[kind])
+    algorithm = learner_for(CONFIGS[kind])
     state = fresh(kind)
     insight = algorithm.insight(state)
     looks, shown, memories = played(insight, 5)
@@ -153,7 +153,7 @@ def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) ->
 
     Of soft actor-critic where only the critic sees what moves: the control must not react, because the co-state is at a given control.
     """
-    insight = scattered(algorithm_for(CONFIGS[kind]).insight(fresh(kind)))
+    insight = scattered(learner_for(CONFIGS[kind]).insight(fresh(kind)))
     _, shown, memories = played(insight, 5)
     seen_by_critic = "complete" if kind == "sac-sighted" else "observation"
     with jax.enable_x64(True):
@@ -178,7 +178,7 @@ def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) ->
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_cosine_and_what_the_memory_says_of_each_sensor_by_hand(kind: str) -> None:
     """cos from the vectors; (∂ỹ/∂y)ᵀ h from tanh′ and the encoder's weights, of whoever's features h is compared in."""
-    insight = scattered(algorithm_for(CONFIGS[kind]).insight(fresh(kind)))
+    insight = scattered(learner_for(CONFIGS[kind]).insight(fresh(kind)))
     looks, shown, memories = played(insight, 5)
     look, now = jax.tree.map(np.asarray, looks[2]), shown[2]
     encoder = insight.critic.encoder if kind.startswith("sac") else insight.controller.policy.encoder
@@ -220,7 +220,7 @@ def test_milestones_are_loaded_like_checkpoints(quick_config: RunConfig, tmp_pat
     # Checkpoints are the last three; milestones go back to the start.
     assert shown_steps(run) == (0, 4000, 8000, 12000, 16000, 20000)
     _, first = load_insight(run, 0, pytest.fail)
-    fresh = algorithm_for(config).insight(jax.jit(algorithm_for(config).fresh)(jnp.uint32(config.seed)))
+    fresh = learner_for(config).insight(jax.jit(learner_for(config).fresh)(jnp.uint32(config.seed)))
     for left, right in zip(jax.tree.leaves(first), jax.tree.leaves(fresh), strict=True):
         np.testing.assert_array_equal(left, right)
     # A milestone and the checkpoint of the same step are the same.

@@ -14,7 +14,7 @@ from costate.cli import main
 from costate.config.presets import preset
 from costate.control.linearisation import Linearisation
 from costate.envs.base import AbstractActuators, TimeStep
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.rollout import RolloutConfig
 from costate.policies.cores import read_sequence
 from costate.policies.costate_loss import costate_targets
@@ -176,7 +176,7 @@ def test_the_command_ends_with_what_its_numbers_say(trained, capsys):
 @pytest.mark.quick("nc-gru")
 def test_the_critics_costates_are_those_of_the_loss(trained):
     """For PPO against the loss's own function on the same sequence; for both learners they are finite and as wide as the memory."""
-    algorithm = algorithm_for(trained.config)
+    algorithm = learner_for(trained.config)
     _, state = load_state(trained, None, pytest.fail)
     episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=20)
     from costate.trained.alignment.moments import critic_costates
@@ -196,7 +196,7 @@ def test_the_critics_costates_are_those_of_the_loss(trained):
 
 @pytest.mark.quick("nc-gru")
 def test_an_untrained_policy_reads_the_same_episode(trained):
-    algorithm = algorithm_for(trained.config)
+    algorithm = learner_for(trained.config)
     _, state = load_state(trained, None, pytest.fail)
     episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=12)
     # The policy itself, made to follow its own episode, remembers what it remembered then.
@@ -211,7 +211,7 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
 def test_features_of_another_width_are_compared_through_the_learned_map():
     """As the loss compares them: cos(h M, ∂V/∂ỹ), and the gradient that h M implies, by hand; an untrained policy has a map of its own."""
     config = preset("nc-gru", "LQR")
-    algorithm = algorithm_for(
+    algorithm = learner_for(
         dataclasses.replace(config, policy=dataclasses.replace(config.policy, hidden_size=6, feature_size=4))
     )
     state, other = (jax.jit(algorithm.fresh)(jnp.uint32(seed)) for seed in (config.seed, config.seed + 1))
@@ -263,7 +263,7 @@ class Robot(AbstractActuators):
 @pytest.mark.quick("nc-gru")
 def test_memory_is_erased_every_so_many_steps_and_with_every_episode(trained):
     _, state = load_state(trained, None, pytest.fail)
-    controller = algorithm_for(trained.config).controller(state)
+    controller = learner_for(trained.config).controller(state)
     erased, robot = forgetful(controller, (3, 2)), Robot()
     rng = np.random.default_rng(0)
     first = np.zeros((8, 2), bool)
@@ -306,7 +306,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_periods_that_cannot_work_are_refused(trained):
     _, state = load_state(trained, None, pytest.fail)
     with pytest.raises(ConfigError, match="every 0 steps"):
-        forgetful(algorithm_for(trained.config).controller(state), (4, 0))
+        forgetful(learner_for(trained.config).controller(state), (4, 0))
 
 
 @pytest.mark.quick("nc-gru")
@@ -335,7 +335,7 @@ def doubted(costates, steps):
 
 @pytest.mark.quick("nc-gru")
 def test_moments_whose_costates_cannot_be_trusted_are_left_out(trained):
-    algorithm = algorithm_for(trained.config)
+    algorithm = learner_for(trained.config)
     _, state = load_state(trained, None, pytest.fail)
     episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=12)
     costates = true_costates(episode, 0.99, horizon=2)

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from costate.config.presets import preset
 from costate.config.run_config import RunConfig
 from costate.envs.factory import make_env
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
@@ -76,7 +76,7 @@ def test_one_program_computes_what_two_compute(config):
         position, position_two = (ours.states, ours.rollout_state), (theirs.states, theirs.rollout_state)
     # Both have learnt: a comparison of two programs that do nothing would succeed as well.
     before, after = (
-        np.asarray(algorithm_for(config).acting(each)[0].core.recurrent_weights)
+        np.asarray(learner_for(config).acting(each)[0].core.recurrent_weights)
         for each in (states, ours.states)
     )
     assert (before != after).mean() > 0.9

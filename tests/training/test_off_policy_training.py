@@ -17,7 +17,7 @@ from costate.config.presets import preset
 from costate.config.run_config import RunConfig
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import TargetAction
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
@@ -87,7 +87,7 @@ def whole(weighed):
 
 def remembered(run):
     """State and replay of a run's newest checkpoint."""
-    template, replay = algorithm_for(run.config).detach_replay(state_template(run.config))
+    template, replay = learner_for(run.config).detach_replay(state_template(run.config))
     _, state, rows = load(folders(run.checkpoints)[-1], run.config, template, replay)
     return state, rows
 

@@ -101,9 +101,6 @@ def _unknown(module: Any, tokens: list[str]) -> str:
     return f"There is no setting {flags[0]}. {hint}".strip()
 
 
-LEARNERS = {"ppo": "PPO", "sac": "soft actor-critic"}
-
-
 def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
     """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
     for part in ("core", "readout"):
@@ -115,8 +112,14 @@ def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
             )
             listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
             return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
-    owner, other = ("ppo", "sac") if [] in ways else ("sac", "ppo")
+    from costate.learners import LEARNERS
+
+    # Without a word the first learner is meant.
+    chosen_by = {name: ["--algorithm", name] if place else [] for place, name in enumerate(LEARNERS.names())}
+    owners = [name for name, words in chosen_by.items() if words in ways]
+    listed = " or ".join(LEARNERS[name].label for name in owners)
+    others = [LEARNERS[name].label for name in LEARNERS.names() if name not in owners]
     return (
-        f"{flag} is a setting of {LEARNERS[owner]}, and {LEARNERS[other]} has no such setting. Leave {flag} out, or choose {LEARNERS[owner]} "
-        f"with --algorithm {owner} or a preset of it."
+        f"{flag} is a setting of {listed}, and {' and '.join(others)} {'have' if len(others) > 1 else 'has'} no such "
+        f"setting. Leave {flag} out, or choose {listed} with --algorithm {' or '.join(owners)} or a preset of it."
     )

@@ -9,13 +9,14 @@ import re
 from typing import Any
 
 from costate._base.first_release import CHOSEN, changes
-from costate.config.presets import PRESETS, PresetName, preset
+from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig, flat_json
+from costate.learners import LEARNERS
 
 APART = frozenset({"task", "seed", "steps", "checkpoint_every", "evaluate_every"})
 """Fields that are in no name: folders say task and seed, and a budget does not make another variant."""
 
-BASES: tuple[PresetName, ...] = (
+BASES = (
     "nc-gru", "gru", "nc-ctrnn", "ctrnn", "authors-code", "ncp", "nc-sac-gru", "sac-gru", "nc-sac-ctrnn", "sac-ctrnn", "fast",
 )  # fmt: skip
 """Presets from which names are made; of equally near ones the first counts. Do not add presets: runs would be renamed."""
@@ -35,17 +36,29 @@ def variant_name(config: RunConfig, wanted: str = "") -> str:
     """
     if wanted in PRESETS and not differences(config, preset(wanted, config.task)):
         return wanted
-    of_its_learner = [name for name in BASES if preset(name, config.task).algorithm == config.algorithm]
-    found = {name: differences(config, preset(name, config.task)) for name in of_its_learner}
+    found = {name: differences(config, base) for name, base in _bases(config).items()}
     nearest = min(found, key=lambda name: len(found[name]))
     return joined(nearest, found[nearest])
+
+
+def _bases(config: RunConfig) -> dict[str, RunConfig]:
+    """Return the presets of a config's learner from which its name can be made.
+
+    A learner of somebody else's package has presets that are in no list, or none at all.
+    """
+    kind = type(config.learner)
+    presets = {name: preset(name, config.task) for name in (*BASES, *kind.presets())}
+    of_its_learner = {name: base for name, base in presets.items() if type(base.learner) is kind}
+    return of_its_learner or {LEARNERS.name_of(kind): RunConfig(config.task, learner=kind())}
 
 
 def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
     """Return the settings in which a config differs from another of its learner, by their names on the command line."""
     ours, theirs = _settings(config), _settings(base)
     # A core or readout of another name has settings of its own, which differ from their own defaults only.
-    chosen = {part: getattr(config.policy, part) for part in CHOSEN if ours[part] != theirs[part]}
+    chosen = {
+        part: getattr(config.policy, part) for part in ("core", "readout") if ours[part] != theirs[part]
+    }
     different = {
         name: value
         for name, value in ours.items()
@@ -59,17 +72,16 @@ def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a config by their names on the command line, without those of the unused learner."""
-    other = "sac." if config.algorithm == "ppo" else "ppo."
+    """Return the settings of a config by their names on the command line, without that of the learner itself."""
     flat = {
         path: value
         for path, value in flat_json(config).items()
-        if path not in APART and not path.startswith(other)
+        if path not in APART and path != "learner.name"
     }
     for loss in flat.pop("losses"):
         flat |= {f"{loss['name']}_{field}": value for field, value in loss.items() if field != "name"}
     return {
-        _flag(re.sub(r"^(policy|sensors|rollout|ppo|sac)\.", "", path).removesuffix(".name")): value
+        _flag(re.sub(r"^(policy|sensors|rollout|learner)\.", "", path).removesuffix(".name")): value
         for path, value in flat.items()
     }
 

@@ -9,30 +9,16 @@ from costate._base.checks import require_countable, require_finite
 from costate._base.errors import ConfigError
 from costate._base.first_release import changes, filled
 from costate._base.plain_data import CHOICES, decode, encode
-from costate._base.registry import nearest
 from costate._base.undecided import UNDECIDED
+from costate.config.migrations import VERSION, in_first_layout, migrated, with_learner
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
-from costate.learners.ppo.config import PPOConfig, check_divisible, streams_per_minibatch
+from costate.learners import LEARNERS, LearnerConfig
+from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.between_rollouts import check_sac
-from costate.learners.sac.config import SACConfig
 from costate.losses import AuxiliaryLossConfig
-from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
-from costate.policies.readouts import READOUTS
-from costate.policies.readouts.gaussian import GaussianReadoutConfig
 
-AlgorithmName = Literal["ppo", "sac"]
-# What a learner needs of a rollout, where it is not given. On-policy: the paper's. Off-policy: few environments, so that the
-# replay is filled no faster than it is learnt from, and 11 × 91 = 1001 rows, a whole episode with its last observation. Noise that
-# stays on one side for a while moves a body, where white noise makes it tremble; a replay does not mind how it was explored.
-OWN_ROLLOUT: dict[AlgorithmName, dict[str, Any]] = {
-    "ppo": {"environments": 32, "rollout_length": 1000, "noise_colour": 0.0},
-    "sac": {"environments": 16, "rollout_length": 91, "noise_colour": 1.0},
-}
-# What off-policy learning is given if nothing else is said: five to twenty minutes on two cores.
-OFF_POLICY_BUDGET = 1_000_000
 # Names of checkpoints have twelve digits.
 MOST_STEPS = 10**12 - 1
 # What a run may be given anew when it goes on: its weights fit, and what was trained stays what it is.
@@ -43,15 +29,15 @@ MAY_CHANGE = ("steps", "checkpoint_every", "evaluate_every", "diverged")
 class RunConfig:
     """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers.
 
-    What is not given is what `costate train` does where it is not told: ``RunConfig(task, algorithm="sac")`` equals
-    `costate train TASK --algorithm sac`.
+    What is not given is what `costate train` does where it is not told: ``RunConfig(task, learner=SACConfig())``
+    equals `costate train TASK --algorithm sac`.
     """
 
     task: str
     seed: int = 0
     """Seed of weights, noise, sensor faults and episodes."""
     steps: int | None = None
-    """Environment steps; None for the task's budget in the paper, or a million where learning is off-policy."""
+    """Environment steps; None for the learner's budget on the task: with PPO the paper's."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     evaluate_every: int | None = None
@@ -59,10 +45,8 @@ class RunConfig:
     policy: PolicyConfig = PolicyConfig()
     sensors: SensorConfig = SensorConfig()
     rollout: RolloutConfig = RolloutConfig()
-    ppo: PPOConfig = PPOConfig()
-    algorithm: AlgorithmName = "ppo"
-    """Learner: proximal policy optimisation as in the paper, or recurrent soft actor-critic."""
-    sac: SACConfig = SACConfig()
+    learner: LearnerConfig = PPOConfig()
+    """Learner with its settings: proximal policy optimisation as in the paper, or any other in ``LEARNERS``."""
     losses: tuple[AuxiliaryLossConfig, ...] = ()
     """Auxiliary losses on the memory beside the learner's own, each with its weight."""
     diverged: Literal["stop", "slow-down"] = "stop"
@@ -70,17 +54,13 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
-        if self.algorithm not in OWN_ROLLOUT:
-            raise ConfigError(
-                f"Unknown algorithm {self.algorithm!r}. {nearest(str(self.algorithm), tuple(OWN_ROLLOUT))}"
-            )
         self._decide()
         require_finite(self)
         require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
         check_sensors(self.sensors, task.observation, task.episode_steps)
         # Before the learner's own checks, which would speak of a run without iterations.
         self._check_budget()
-        self._check_learner()
+        self.learner.check(self)
         self._check_warmup()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
@@ -100,15 +80,11 @@ class RunConfig:
         """
         own = {
             name: value
-            for name, value in OWN_ROLLOUT[self.algorithm].items()
+            for name, value in self.learner.usual_rollout.items()
             if getattr(self.rollout, name) is UNDECIDED
         }
         object.__setattr__(self, "rollout", dataclasses.replace(self.rollout, **own))
-        if self.algorithm == "sac" and self.sac.critic is UNDECIDED:
-            critic: Literal["sighted", "recurrent"] = (
-                "sighted" if TASKS[self.task].observes_state else "recurrent"
-            )
-            object.__setattr__(self, "sac", dataclasses.replace(self.sac, critic=critic))
+        object.__setattr__(self, "learner", self.learner.decided(self.task_record))
 
     def _check_budget(self) -> None:
         if self.total_steps > MOST_STEPS:
@@ -120,45 +96,6 @@ class RunConfig:
                 f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
                 f"environments × {self.rollout.rollout_length}). Ask for at least that many, or make iterations shorter with --rollout-length."
             )
-
-    def _check_learner(self) -> None:
-        other = self.other_learner
-        if getattr(self, other) != (SACConfig() if other == "sac" else PPOConfig()):
-            raise ConfigError(
-                f"The algorithm is {self.algorithm}, but settings of {other} were changed, which would have no effect. Leave them out."
-            )
-        self._check_hypotheses()
-        if self.algorithm == "ppo":
-            check_divisible(self.rollout, self.ppo)
-            self._check_bootstrap()
-            if self.ppo.learning_rate_decay == "adaptive" and self.diverged == "slow-down":
-                raise ConfigError(
-                    "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo that the rate was halved. Leave one out."
-                )
-        else:
-            check_sac(self.rollout, self.sac, self.iterations)
-            if self.sac.critic == "sighted" and not TASKS[self.task].observes_state:
-                raise ConfigError(
-                    f"The critic is sighted and has no memory, but what {self.task} shows without blackouts does not determine its state either. Use "
-                    f"--critic recurrent."
-                )
-            readout = self.policy.readout
-            if readout.off_policy_obstacle:
-                fitting = " or ".join(
-                    name for name in READOUTS.names() if not READOUTS[name].off_policy_obstacle
-                )
-                name = READOUTS.name_of(type(readout))
-                raise ConfigError(
-                    f"The readout {name} {readout.off_policy_obstacle}. Use --readout {fitting}, or --algorithm ppo."
-                )
-            if (
-                isinstance(readout, GaussianReadoutConfig)
-                and readout.initial_deviation != GaussianReadoutConfig.initial_deviation
-            ):
-                raise ConfigError(
-                    f"initial_deviation is {readout.initial_deviation}, but soft actor-critic learns how widely to explore, so that it would have no "
-                    f"effect. Leave it out, or use --algorithm ppo."
-                )
 
     def _check_warmup(self) -> None:
         """Faults that remember, or that a robot is built with, cannot set in by being left out now and then."""
@@ -176,49 +113,15 @@ class RunConfig:
                 f"({', '.join(passing)}). Leave fault_warmup or the others out."
             )
 
-    def _check_hypotheses(self) -> None:
-        ppo, policy = self.ppo, self.policy
-        for_ensembles = {
-            "bootstrap": ppo.bootstrap != PPOConfig.bootstrap,
-            "spread_bonus": ppo.spread_bonus > 0.0,
-        }
-        for_ensembles["costate_average ensemble"] = ppo.costate_average == "ensemble"
-        for name, given in for_ensembles.items():
-            if given and policy.ensemble == 1:
-                raise ConfigError(
-                    f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or leave it out."
-                )
-        if self.algorithm == "sac" and (policy.ensemble > 1 or policy.features != policy.hidden_size):
-            raise ConfigError(
-                "An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and --feature-size out."
-            )
-        core = CORES.name_of(type(policy.core))
-        if ppo.costate_gradient == "both" and not policy.core.shows_all:
-            fitting = ", ".join(name for name in CORES.names() if CORES[name].shows_all)
-            raise ConfigError(
-                f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}."
-            )
-
-    def _check_bootstrap(self) -> None:
-        """A critic learns from each stream by chance; refuse a share that leaves it with none of them more often than not."""
-        streams = streams_per_minibatch(self.rollout, self.ppo)
-        nothing = (1.0 - self.ppo.bootstrap) ** streams
-        if self.policy.ensemble > 1 and nothing > 0.5:
-            raise ConfigError(
-                f"bootstrap is {self.ppo.bootstrap}, but a minibatch has {streams} stream{'s' if streams > 1 else ''}, so that a critic would learn "
-                f"nothing from {nothing:.0%} of the minibatches. Use at least {1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more "
-                f"environments."
-            )
-
     @property
-    def other_learner(self) -> AlgorithmName:
-        """The unused learner, whose settings have no effect."""
-        return "sac" if self.algorithm == "ppo" else "ppo"
+    def learner_name(self) -> str:
+        """The name under which the learner is registered."""
+        return LEARNERS.name_of(type(self.learner))
 
     @property
     def costate_coef(self) -> float:
-        """Weight c₃ of the co-state loss, whatever the learner."""
-        return self.sac.costate_coef if self.algorithm == "sac" else self.ppo.costate_coef
+        """Weight c₃ of the co-state loss."""
+        return self.learner.costate_coef
 
     @property
     def task_record(self) -> Task:
@@ -233,8 +136,7 @@ class RunConfig:
     @property
     def total_steps(self) -> int:
         """Environment steps asked for."""
-        budget = OFF_POLICY_BUDGET if self.algorithm == "sac" else self.task_record.budget
-        return budget if self.steps is None else self.steps
+        return self.learner.budget(self.task_record) if self.steps is None else self.steps
 
     @property
     def iterations(self) -> int:
@@ -247,14 +149,8 @@ class RunConfig:
         return self.iterations * self.rollout.steps_per_iteration
 
     def slowed(self, times: int) -> "RunConfig":
-        """The same with a learning rate that was halved so many times."""
-        if self.algorithm == "sac":
-            return dataclasses.replace(
-                self, sac=dataclasses.replace(self.sac, learning_rate=self.sac.learning_rate * 0.5**times)
-            )
-        return dataclasses.replace(
-            self, ppo=dataclasses.replace(self.ppo, learning_rate=self.ppo.learning_rate * 0.5**times)
-        )
+        """Return the config with the learning rate halved ``times`` times."""
+        return dataclasses.replace(self, learner=self.learner.slowed(times))
 
     @property
     def cycle(self) -> int:
@@ -277,15 +173,19 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     return encoded
 
 
-def from_json(data: dict[str, Any]) -> RunConfig:
-    """Return the config that :func:`to_json` stored; an unknown or ill-typed entry is an error that names it.
+def stored(config: RunConfig) -> dict[str, Any]:
+    """Return :func:`to_json` with the version of its layout, as it is written to files."""
+    return {"version": VERSION} | to_json(config)
 
-    A missing field was unknown to the version that wrote the config, and means what that version did. Settings of
-    the unused learner had no effect; they are dropped, because the defaults that they were may be others today.
+
+def from_json(data: dict[str, Any]) -> RunConfig:
+    """Return the config that :func:`stored` or :func:`to_json` made; an unknown or ill-typed entry is an error that names it.
+
+    Layouts of earlier versions are read too. A missing field was unknown to the version that wrote the config, and
+    means what that version did.
     """
     if isinstance(data, dict):
-        data = filled(data)
-        data.pop("sac" if data["algorithm"] == "ppo" else "ppo")
+        data = filled(migrated(data))
     config: RunConfig = decode(RunConfig, data, "config")
     return config
 
@@ -294,17 +194,16 @@ def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
     """Return ``config`` with some fields changed, given as nested plain data.
 
     A core or readout of another name starts from its own defaults, and so does another learner, with the rollout that
-    it needs.
+    it needs. The settings of a learner stand under ``learner``, or under the learner's name beside ``algorithm``.
     """
     base = to_json(config)
-    # If they are not overridden, they are not given.
-    base.pop(config.other_learner)
-    if overrides.get("algorithm", config.algorithm) != config.algorithm:
-        base.pop(config.algorithm)
+    overrides = with_learner(overrides, base["learner"]["name"])
+    wanted = overrides.get("learner", {}).get("name", base["learner"]["name"])
+    if wanted != base["learner"]["name"]:
+        # Only its name: all else is decided when it is known what goes with it.
+        base["learner"] = {"name": wanted}
         base["rollout"] = {
-            name: value
-            for name, value in base["rollout"].items()
-            if name not in OWN_ROLLOUT[config.algorithm]
+            name: value for name, value in base["rollout"].items() if name not in config.learner.usual_rollout
         }
     changed: RunConfig = decode(RunConfig, _merge(base, overrides), "config")
     return changed
@@ -331,9 +230,9 @@ def config_hash(config: RunConfig) -> str:
     """Return twelve hexadecimal digits that two configs share exactly when they are equal.
 
     Only what differs from the first release counts, so that a run keeps its hash when a later version adds a
-    field or improves a default. Settings of the unused learner do not count.
+    field or improves a default. It is computed from the layout of the first release.
     """
-    different = {name: value for name, value in changes(config).items() if name != config.other_learner}
+    different = in_first_layout(changes(config))
     canonical = json.dumps(different, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

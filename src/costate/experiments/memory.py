@@ -15,13 +15,14 @@ import numpy as np
 from costate._base.checks import why_no_folder_name
 from costate._base.errors import ConfigError
 from costate.config.presets import preset
-from costate.config.run_config import AlgorithmName, with_overrides
+from costate.config.run_config import with_overrides
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.experiments.collection import Collection
 from costate.experiments.spec import SweepSpec, spec_of
 from costate.experiments.statistics import Interval, share_of_distance
 from costate.experiments.tables import Cell, cells, choose_measure
+from costate.learners import LEARNERS
 
 BLIND, SIGHTED = "memoryless", "oracle"
 """The variants between which the others are expected: one without memory, and one that sees everything."""
@@ -38,7 +39,7 @@ class Worth:
 
 def memory_spec(
     tasks: Sequence[str],
-    algorithm: AlgorithmName,
+    algorithm: str,
     seeds: int,
     steps: int | None,
     sensors: dict[str, Any],
@@ -48,7 +49,7 @@ def memory_spec(
     """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything."""
     for task in tasks:
         _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
-    plain, aligned = ("gru", "nc-gru") if algorithm == "ppo" else ("sac-gru", "nc-sac-gru")
+    plain, aligned = LEARNERS[algorithm].plain_preset, LEARNERS[algorithm].usual_preset
     given = (
         {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
     )
@@ -124,13 +125,14 @@ def table(worths: Sequence[Worth]) -> str:
     return "\n".join(lines)
 
 
-def notes(algorithm: AlgorithmName, tasks: Sequence[str]) -> list[str]:
+def notes(algorithm: str, tasks: Sequence[str]) -> list[str]:
     """What to know when reading the table."""
     partly = [task for task in tasks if not TASKS[task].observes_state]
     found = []
-    if algorithm == "sac":
+    learner = LEARNERS[algorithm]
+    if learner.actor_reads_control:
         found.append(
-            f"{BLIND}: still reads its own last control, as every actor of soft actor-critic does, and through it a little of what was seen before. "
+            f"{BLIND}: still reads its own last control, as every actor of {learner.label} does, and through it a little of what was seen before. "
             f"What memory is worth may be a little more than the shares say."
         )
     if partly:

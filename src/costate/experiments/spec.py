@@ -7,7 +7,7 @@ import itertools
 import pathlib
 import tomllib
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 from costate._base.checks import (
     LARGEST_COUNT,
@@ -21,7 +21,7 @@ from costate._base.errors import ConfigError
 from costate._base.other_names import instead_of
 from costate._base.registry import nearest
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
-from costate.config.run_config import AlgorithmName, RunConfig, config_hash, to_json, with_overrides
+from costate.config.run_config import RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.trained.robustness import check_grid
 
@@ -423,7 +423,7 @@ def _config(preset_name: str | None, task: str, overrides: dict[str, Any]) -> Ru
     """Return a preset with what differs; without a preset that of the algorithm, as on the command line."""
     algorithm = overrides.get("algorithm")
     name = preset_name or usual_preset(algorithm)
-    if preset_name is not None and algorithm in get_args(AlgorithmName):
+    if preset_name is not None and algorithm in LEARNERS:
         check_preset(name, task, str(algorithm))
     return with_overrides(preset(name, task), overrides)
 
@@ -449,7 +449,9 @@ def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
 
 def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:
     """Say which overridden fields no config has, or are given elsewhere in a spec; true if there are any."""
-    everything = to_json(preset("nc-gru", PAPER_TASKS[0]))
+    # A learner's settings stand under its name or under `learner`, and are checked when it is built.
+    parts = {name: {"name": name} for name in LEARNERS.names()}
+    everything = to_json(preset("nc-gru", PAPER_TASKS[0])) | {"algorithm": ""} | parts
     found = [
         f"{where} {wrong}"
         for where, overrides in sources.items()

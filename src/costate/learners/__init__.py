@@ -1,11 +1,13 @@
-"""Learners behind one interface, so that training, checkpoints, evaluation and sweeps serve all of them alike."""
+"""Learners behind one contract. A package in this folder, or one that is installed beside, registers itself."""
 
-from costate.learners.base import AbstractAlgorithm as AbstractAlgorithm
+from costate._base.discovery import import_all, load_entry_points
+from costate.learners.base import LEARNERS as LEARNERS
+from costate.learners.base import AbstractLearner as AbstractLearner
+from costate.learners.base import AnyLearner as AnyLearner
+from costate.learners.base import LearnerConfig as LearnerConfig
 from costate.learners.base import Setup as Setup
-from costate.learners.ppo.learner import OnPolicy
-from costate.learners.sac.learner import OffPolicy
+from costate.learners.base import Variant as Variant
+from costate.learners.base import learner_for as learner_for
 
-
-def algorithm_for(config: Setup) -> AbstractAlgorithm:
-    """The learner that a config asks for."""
-    return OffPolicy(config) if config.algorithm == "sac" else OnPolicy(config)
+import_all(__name__, __path__)
+load_entry_points("costate.learners")

@@ -1,91 +1,46 @@
-"""What an algorithm has to be able to do; everything else is shared."""
+"""The contract of a learner: its settings, its states, and all that training, evaluation and reports ask of it."""
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from costate._base.types import Array, Bool, Float, Key, UInt
+from costate._base.plain_data import chosen_from
+from costate._base.registry import Registry
+from costate._base.types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv
+from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import Task
 from costate.learners.averages import Metrics as Metrics
-from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import Replay
 from costate.learners.rollout import Exploration, RolloutConfig
-from costate.learners.sac.config import SACConfig
 from costate.learners.sharding import Shards
+from costate.learners.states import Acting, Experience, LearnerState, StreamState
 from costate.losses import AuxiliaryLossConfig
 from costate.policies.controllers import AbstractController
 from costate.policies.insight import AbstractInsight
 from costate.policies.policy import PolicyConfig
 
-State = Any
-"""Everything that training changes, as a pytree with a random key in ``key``."""
-RolloutState = Any
-"""Where every stream stands between two iterations, as a dataclass with ``env_state`` and ``timestep``."""
-
-
-@runtime_checkable
-class Setup(Protocol):
-    """What an algorithm is told of a run."""
-
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def task_record(self) -> Task: ...
-    @property
-    def policy(self) -> PolicyConfig: ...
-    @property
-    def rollout(self) -> RolloutConfig: ...
-    @property
-    def ppo(self) -> PPOConfig: ...
-    @property
-    def sac(self) -> SACConfig: ...
-    @property
-    def losses(self) -> tuple[AuxiliaryLossConfig, ...]:
-        """Auxiliary losses on the memory."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def observation_size(self) -> int:
-        """Numbers that a policy reads."""
-
-    @property
-    def iterations(self) -> int:
-        """Iterations in the whole run."""
-
-    @property
-    def cycle(self) -> int:
-        """Iterations between two moments at which every environment starts afresh."""
-
-
-class Experience(NamedTuple):
-    """What a rollout leaves for the learner."""
-
-    rows: Any
-    """Only the algorithm itself looks into it."""
-    is_first: Bool[Array, "*N T B"]
-
 
 class Collected(NamedTuple):
-    """What a rollout brought, whatever an algorithm makes of it."""
+    """The numbers of a rollout that can be checked, whatever the learner."""
 
     observation: Float[Array, "*N T B O"]
     complete: Float[Array, "*N T B O"] | None
-    """What working sensors would have shown, where the algorithm learns from that."""
+    """What working sensors would have shown; None unless the learner learns from it."""
     action: Float[Array, "*N T B A"]
     reward: Float[Array, "*N T B"]
 
 
 class Sequence(NamedTuple):
-    """What streams of a trained policy went through."""
+    """Recorded streams of a trained policy."""
 
     observation: Float[Array, "T B O"]
     """Zeros where the sensors were dark."""
     complete: Float[Array, "T B O"]
     """What working sensors would have shown."""
     memory: Any
-    """What the controller remembered before each observation, with leading axes T and B."""
+    """The controller's memory before each observation, with leading axes T and B."""
     hidden: Float[Array, "T B H"]
     """The hidden state after it, the part of the memory that plays the co-state."""
     is_first: Bool[Array, "T B"]
@@ -93,16 +48,134 @@ class Sequence(NamedTuple):
     """Whether anything was seen."""
 
 
-@dataclasses.dataclass(frozen=True)
-class AbstractAlgorithm(abc.ABC):
-    """A learner of one run. It holds the config and nothing else; all methods but :meth:`begin` are pure and written for one seed."""
+@runtime_checkable
+class Setup(Protocol):
+    """The part of a run's config that a learner may read."""
 
+    @property
+    def learner(self) -> "LearnerConfig": ...
+    @property
+    def task_record(self) -> Task: ...
+    @property
+    def policy(self) -> PolicyConfig: ...
+    @property
+    def rollout(self) -> RolloutConfig: ...
+    @property
+    def losses(self) -> tuple[AuxiliaryLossConfig, ...]:
+        """Auxiliary losses on the memory."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def diverged(self) -> str:
+        """What to do when a loss is NaN or infinite."""
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers that a policy reads."""
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the whole run."""
+
+    @property
+    def cycle(self) -> int:
+        """Iterations between two moments at which every environment starts afresh."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The parts of a run's config that a preset names."""
+
+    learner: "LearnerConfig"
+    policy: PolicyConfig = PolicyConfig()
+    sensors: SensorConfig = SensorConfig()
+    rollout: RolloutConfig = RolloutConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig(abc.ABC):
+    """Settings of a learner, a frozen dataclass registered in ``LEARNERS``; and all that others ask of the learner.
+
+    To add a learner, subclass this and :class:`AbstractLearner` in a package of your own. Nothing else names it.
+    """
+
+    label: ClassVar[str]
+    """The learner's name in sentences: PPO, soft actor-critic."""
+    usual_preset: ClassVar[str]
+    """The preset that is meant where only the learner is named."""
+    plain_preset: ClassVar[str]
+    """The same without the co-state loss, a baseline."""
+    usual_rollout: ClassVar[Mapping[str, Any]]
+    """Settings of the rollout that are not given: environments, rollout_length and noise_colour."""
+    actor_reads_control: ClassVar[bool] = False
+    """Whether a policy reads its own last control beside the sensors, also without a memory."""
+
+    @property
+    @abc.abstractmethod
+    def discount(self) -> float:
+        """Discount factor γ."""
+
+    @property
+    @abc.abstractmethod
+    def costate_coef(self) -> float:
+        """Weight c₃ of the co-state loss."""
+
+    @classmethod
+    @abc.abstractmethod
+    def presets(cls) -> Mapping[str, Variant]:
+        """Named variants, in the order in which they are listed."""
+
+    def budget(self, task: Task) -> int:
+        """Environment steps of a run that asks for no number of them."""
+        return task.budget
+
+    def decided(self, task: Task) -> Self:
+        """Return the settings with those filled in that the task decides."""
+        return self
+
+    @abc.abstractmethod
+    def check(self, setup: Setup) -> None:
+        """Raise a ConfigError unless these settings fit the rest of the config."""
+
+    @abc.abstractmethod
+    def slowed(self, times: int) -> Self:
+        """Return the settings with the learning rate halved ``times`` times."""
+
+    def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:
+        """Values by name that depend on the share of the run that is over, in an iteration counted from 0."""
+        return {}
+
+    @abc.abstractmethod
+    def flops_per_env_step(self, setup: Setup) -> float:
+        """Floating-point operations in the matrix products of rollout and update, for each environment step."""
+
+    @abc.abstractmethod
+    def build(self, setup: Setup) -> "AnyLearner":
+        """The learner of a run."""
+
+
+LEARNERS: Registry[type[LearnerConfig]] = chosen_from("learner", LearnerConfig)
+"""Name → config class of every learner."""
+
+Settings = TypeVar("Settings", bound=LearnerConfig)
+State = TypeVar("State", bound=LearnerState)
+Streams = TypeVar("Streams", bound=StreamState)
+Actor = TypeVar("Actor", bound=Acting)
+Rows = TypeVar("Rows", bound=Experience)
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
+    """A learner of one run. It holds configs and nothing else; all methods but :meth:`begin` are pure and written for one seed."""
+
+    settings: Settings
     config: Setup
 
     @property
     @abc.abstractmethod
     def streams(self) -> int:
-        """Sequences in one gradient step, which devices can share between them."""
+        """Sequences in one gradient step, which devices can share."""
 
     @property
     @abc.abstractmethod
@@ -112,12 +185,12 @@ class AbstractAlgorithm(abc.ABC):
     @property
     @abc.abstractmethod
     def spreads_products(self) -> bool:
-        """Whether products are large enough for a device to spread one over several cores, where each core is a device of its own already."""
+        """Whether a matrix product is large enough to be split over cores where each core is a device already."""
 
     @property
-    @abc.abstractmethod
     def warmup_iterations(self) -> int:
         """Iterations before the first that learns."""
+        return 0
 
     @property
     @abc.abstractmethod
@@ -127,55 +200,72 @@ class AbstractAlgorithm(abc.ABC):
     @property
     @abc.abstractmethod
     def cost_of_a_step(self) -> float:
-        """Time of training on an environment step, roughly, in times of acting in one."""
+        """Time of training on an environment step, roughly, in units of the time of acting in one."""
 
     @abc.abstractmethod
     def fresh(self, seed: UInt[Array, ""]) -> State:
-        """Training before its first iteration."""
+        """The state before the first iteration."""
 
     @abc.abstractmethod
-    def acting(self, state: State) -> Any:
-        """The part of a state that a rollout needs; it is moved to the device of the simulator in every iteration."""
+    def acting(self, state: State) -> Actor:
+        """The part of a state that a rollout needs."""
 
     @abc.abstractmethod
-    def begin(self, env: AbstractEnv, states: State, keys: Key[Array, " N"]) -> RolloutState:
-        """A new episode in every environment of every seed, with nothing in memory (runs on the host)."""
+    def begin(self, env: AbstractEnv, states: State, keys: Key[Array, " N"]) -> Streams:
+        """Start a new episode in every environment of every seed, with an empty memory (runs on the host)."""
 
     @abc.abstractmethod
     def roll(
-        self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
-    ) -> tuple[RolloutState, Experience]:
-        """One rollout."""
+        self, env: AbstractEnv, acting: Actor, state: Streams, exploration: Exploration
+    ) -> tuple[Streams, Rows]:
+        """Collect one rollout."""
 
     @abc.abstractmethod
-    def collected(self, experience: Experience) -> Collected:
-        """What is in it, of one seed or of several."""
+    def collected(self, experience: Rows) -> Collected:
+        """The numbers of a rollout, of one seed or of several."""
 
     @abc.abstractmethod
-    def learn(self, state: State, experience: Experience, shards: Shards) -> tuple[State, Metrics]:
-        """What is learnt from it. All shards hold all of the experience and end with the same state."""
+    def learn(self, state: State, experience: Rows, shards: Shards) -> tuple[State, Metrics]:
+        """Learn from a rollout. All shards hold all of the experience and end with the same state."""
 
     @abc.abstractmethod
     def controller(self, state: State) -> AbstractController:
-        """What acts when nobody learns any more."""
+        """The trained policy without exploration noise."""
 
     @abc.abstractmethod
     def insight(self, state: State) -> AbstractInsight:
-        """That with its critic: all that can be shown of a policy while it acts, and nothing that only training needs."""
+        """The policy with its critic: all that can be shown while it acts, and nothing that only training needs."""
 
     @abc.abstractmethod
     def critic_costates(self, state: State, sequence: Sequence) -> Float[Array, "T B F"]:
-        """λ̂_t = ∂V/∂ỹ_t by the critic, what the co-state loss compares the hidden state with."""
+        """λ̂_t = ∂V/∂ỹ_t by the critic, the target of the co-state loss."""
 
     @property
-    @abc.abstractmethod
     def replay_bytes(self) -> int:
-        """Memory of the experience that a state remembers, known before there is one; 0 if it remembers none."""
+        """Memory of the stored experience of a state, known before there is one; 0 where none is stored."""
+        return 0
 
-    @abc.abstractmethod
+    @property
+    def replay_steps(self) -> int:
+        """Environment steps that the stored experience holds."""
+        return 0
+
     def detach_replay(self, state: State) -> tuple[State, Replay | None]:
-        """A state without the experience that it remembers, and that; it is stored apart, because most of it was stored before."""
+        """Split a state into one without stored experience, and the experience.
 
-    @abc.abstractmethod
+        It is saved apart, because most of it was saved before.
+        """
+        return state, None
+
     def attach_replay(self, state: State, replay: Replay | None) -> State:
         """The inverse of :meth:`detach_replay`."""
+        return state
+
+
+AnyLearner = AbstractLearner[Any, Any, Any, Any, Any]
+"""A learner of which one knows nothing but the contract."""
+
+
+def learner_for(setup: Setup) -> AnyLearner:
+    """Build the learner of a run."""
+    return setup.learner.build(setup)

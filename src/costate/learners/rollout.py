@@ -13,6 +13,7 @@ from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, Int, Key
 from costate._base.undecided import UNDECIDED
 from costate.envs.base import AbstractEnv, Drawn, EnvState, TimeStep, anything_seen, true_observation
+from costate.learners.states import StreamState
 from costate.policies.cores import AbstractCore
 from costate.policies.policy import RecurrentActorCritic, act, for_single_steps
 from costate.policies.running_stats import RunningStats, normalise
@@ -61,8 +62,8 @@ class RolloutConfig:
         return self.environments * self.rollout_length
 
 
-class RolloutState(eqx.Module):
-    """Where every stream stands between two iterations; with several seeds these are the first axis."""
+class RolloutState(StreamState):
+    """The place of every stream between two iterations; several seeds are the first axis."""
 
     env_state: EnvState
     timestep: TimeStep

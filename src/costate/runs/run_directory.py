@@ -27,7 +27,7 @@ from costate._base.files import (
     write_atomically,
 )
 from costate.config.naming import variant_name
-from costate.config.run_config import RunConfig, config_hash, from_json, to_json
+from costate.config.run_config import RunConfig, config_hash, from_json, stored
 from costate.runs.history import Stretch, from_plain, to_plain
 from costate.runs.metrics_rows import MetricsRows, parse_rows
 from costate.runs.run_contents import CONFIG_FILE as CONFIG_FILE
@@ -165,7 +165,7 @@ def write_config(run: Run) -> None:
     document: dict[str, Any] = {
         "format": FORMAT,
         "hash": config_hash(run.config),
-        "config": to_json(run.config),
+        "config": stored(run.config),
     }
     if run.history:
         document["history"] = to_plain(run.history)

@@ -244,7 +244,8 @@ def _guide(policy: Policy) -> str:
     timestep = policy.provenance["control_timestep"]
     every = "for each observation" if timestep is None else f"every {timestep:g} s"
     layout = "\n".join(f"- `{name}`: {size}" for name, size in policy.observation_layout)
-    return f"""# {policy.provenance["task"]}: a policy in NumPy
+    sizes, provenance = policy.bundle.sizes, policy.provenance
+    return f"""# {provenance["task"]}: a policy in NumPy
 
 `{RUNTIME_FILE}` needs Python 3.11 and NumPy, nothing else. It reads `{BUNDLE_FILE}`, checks it, and acts:
 
@@ -253,16 +254,18 @@ from costate_policy import Policy
 
 policy = Policy("{BUNDLE_FILE}")
 policy.reset()                          # at the start of every episode
-action = policy.step(observation)       # {policy.bundle.sizes.observation} numbers, or a dictionary of the names below
+action = policy.step(observation)       # {sizes.observation} numbers, or a dictionary of the names below
 ```
 
 It observes, in this order:
 
 {layout}
 
-and gives {policy.bundle.sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one {every}.
-Where a sensor shows nothing, give 0. `policy.predict(observation, state, is_first)` leaves the memory
+and gives {sizes.action} controls between {policy.action_low.tolist()} and {policy.action_high.tolist()}, one
+{every}.
+Give 0 where a sensor shows nothing. `policy.predict(observation, state, is_first)` leaves the memory
 to you.
 
-It was trained on {policy.provenance["task"]} for {policy.provenance["env_steps"]:,} steps. Sensors in training: {trained_with(policy)}.
+It was trained on {provenance["task"]} for {provenance["env_steps"]:,} steps.
+Sensors in training: {trained_with(policy)}.
 """

@@ -7,8 +7,8 @@ from typing import Literal
 import jax
 
 from costate._base.errors import CheckpointError
-from costate.learners import algorithm_for
-from costate.learners.base import State
+from costate.learners import learner_for
+from costate.learners.states import LearnerState
 from costate.policies.controllers import AbstractController
 from costate.policies.insight import AbstractInsight
 from costate.runs.checkpoint import Checkpoint, folders, load, load_latest, steps_of
@@ -25,7 +25,7 @@ def resolve(run: Run, step: Point) -> int | None:
     return best_step(run) if step == "best" else step
 
 
-def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, State]:
+def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, LearnerState]:
     """What training had reached in a run's newest checkpoint, or in the one at ``step``, without its replay."""
     template = _state_template(run)
     if step is None:
@@ -45,13 +45,13 @@ def load_controller(
 
 def load_insight(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Checkpoint, AbstractInsight]:
     """Load the controller and the critic saved at ``step``."""
-    algorithm = algorithm_for(run.config)
+    learner = learner_for(run.config)
     step = resolve(run, step)
     if step is None or step in map(steps_of, folders(run.checkpoints)):
         checkpoint, state = load_state(run, step, warn)
-        return checkpoint, algorithm.insight(state)
+        return checkpoint, learner.insight(state)
     folder = _folder(run, [*folders(run.best), *folders(run.milestones), *folders(run.checkpoints)], step)
-    checkpoint, insight, _ = load(folder, run.config, jax.eval_shape(algorithm.insight, _state_template(run)))
+    checkpoint, insight, _ = load(folder, run.config, jax.eval_shape(learner.insight, _state_template(run)))
     return checkpoint, insight
 
 
@@ -68,8 +68,10 @@ def shown_steps(run: Run) -> tuple[int, ...]:
     )
 
 
-def _state_template(run: Run) -> State:
-    return algorithm_for(run.config).detach_replay(state_template(run.config))[0]
+def _state_template(run: Run) -> LearnerState:
+    template: LearnerState
+    template, _ = learner_for(run.config).detach_replay(state_template(run.config))
+    return template
 
 
 def _folder(run: Run, saved: list[pathlib.Path], step: int) -> pathlib.Path:

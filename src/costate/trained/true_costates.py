@@ -174,5 +174,4 @@ def record_run(
 
 def discount_of(run: Run) -> float:
     """The discount with which a run was trained."""
-    config = run.config
-    return config.sac.discount if config.algorithm == "sac" else config.ppo.discount
+    return run.config.learner.discount

@@ -12,7 +12,7 @@ import numpy as np
 from costate._base.errors import CheckpointError, ConfigError, RunDirectoryError
 from costate._base.progress import Tell, nobody
 from costate.config.run_config import from_json
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.runs.checkpoint import Checkpoint, folders, load, readable_records, steps_of, to_tensors
 from costate.runs.machine import describe_machine, machine_changes
 from costate.runs.metrics_log import known
@@ -200,17 +200,17 @@ def _compare_saved(
     run: Run, which: Saved, folder: pathlib.Path, moment: Moment
 ) -> tuple[int | None, list[str]]:
     """How many arrays were compared, and what is not as it should be; None if the folder is of a part of the run that was trained again since."""
-    algorithm = algorithm_for(run.config)
-    template, ring = algorithm.detach_replay(state_template(run.config))
-    mine, remembered = algorithm.detach_replay(moment.state)
+    learner = learner_for(run.config)
+    template, ring = learner.detach_replay(state_template(run.config))
+    mine, remembered = learner.detach_replay(moment.state)
     try:
         if which.kind == "checkpoint":
             record, state, stored = load(folder, run.config, template, ring)
             left = to_tensors(state) | _named("replay", stored)
             right = to_tensors(mine) | _named("replay", remembered)
         else:
-            record, shown, _ = load(folder, run.config, jax.eval_shape(algorithm.insight, template))
-            left, right = to_tensors(shown), to_tensors(algorithm.insight(mine))
+            record, shown, _ = load(folder, run.config, jax.eval_shape(learner.insight, template))
+            left, right = to_tensors(shown), to_tensors(learner.insight(mine))
     except (CheckpointError, ConfigError) as error:
         return 0, [str(error)]
     if which.kind == "best policy" and from_json(record.config).total_steps != moment.steps_asked:

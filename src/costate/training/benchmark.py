@@ -22,15 +22,14 @@ import jax.numpy as jnp
 
 from costate._base.progress import Tell, nobody, within
 from costate._base.types import Array, Float, Key
-from costate.config.presets import PresetName, preset
+from costate.config.presets import preset
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv, EnvState
 from costate.envs.factory import make_env
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.policies.cores.gru import GRUConfig
 from costate.policies.cores.native.gru_loops import MULTIPLE
 from costate.policies.cores.native.library import state as native_state
-from costate.training.flops import flops_per_env_step
 from costate.training.programs import (
     Programs,
     compile_programs,
@@ -61,7 +60,7 @@ class Benchmark:
     peak_gflops: float
     """A large float32 matrix product on all cores."""
     flops_per_step: float
-    """Matrix products that the algorithm needs for one env-step, rollout and update together."""
+    """Matrix products that the learner needs for one env-step, rollout and update together."""
     collect: float
     learner_only: float
     updates: float
@@ -85,7 +84,7 @@ class Benchmark:
 
 def run_benchmark(
     task: str,
-    preset_name: PresetName,
+    preset_name: str,
     *,
     seeds: int,
     devices: int | None,
@@ -113,7 +112,7 @@ def run_benchmark(
     forget_uncacheable()
     steps = config.rollout.steps_per_iteration * seeds
     raw, collect, update, peak = (statistics.median(series) for series in seconds)
-    flops, peak_flops = flops_per_env_step(config), 2.0 * MATRIX_SIZE**3 / peak
+    flops, peak_flops = config.learner.flops_per_env_step(config), 2.0 * MATRIX_SIZE**3 / peak
     return Benchmark(
         task=task,
         preset=preset_name,
@@ -125,7 +124,7 @@ def run_benchmark(
         flops_per_step=flops,
         collect=steps / collect,
         learner_only=steps / update,
-        updates=algorithm_for(config).updates_per_iteration * seeds / update,
+        updates=learner_for(config).updates_per_iteration * seeds / update,
         # The median of whole iterations, not a sum of medians.
         end_to_end=steps / statistics.median(c + u for c, u in zip(seconds[1], seconds[2], strict=True)),
         limit=1.0 / (raw / steps + flops / peak_flops),
@@ -168,7 +167,7 @@ def measure_iterations(
     updates: list[float] = []
     products: list[float] = []
     _seconds(product, matrix, matrix)
-    for _ in range(algorithm_for(config).warmup_iterations):
+    for _ in range(learner_for(config).warmup_iterations):
         states, _ = programs.update(states, programs.collect(states, start_episodes(config, env, states))[1])
     for number in range(repeats):
         tell(number / repeats, f"repetition {number + 1} of {repeats}")

@@ -15,7 +15,6 @@ from costate.config.run_config import (
     to_json,
     with_overrides,
 )
-from costate.learners.ppo.update import learning_rate, warmed_up
 from costate.learners.rollout import share_of_faults
 from costate.runs.checkpoint import Checkpoint, folders, newest_steps, readable_records, steps_of
 from costate.runs.history import Stretch, went_on
@@ -26,15 +25,14 @@ from costate.training.group import Group
 REASONS = {
     "task": "what was learnt on one task is no beginning of a run on another",
     "seed": "another seed is another run",
-    "algorithm": "the other learner has another state, which was never trained",
+    "learner": "the curve would not be one run's",
+    "learner.name": "the other learner has another state, which was never trained",
+    "learner.replay": "the experience that was stored would not fit",
     "policy": "the weights would not fit, or would mean something else",
     "sensors": "the first part of the curve would be of other sensors than the rest",
     "rollout": "iterations before and after would not be of one kind, so the curve would not be one run's",
     "rollout.environments": "an iteration would have another number of steps, so that the run's place in its budget would change",
     "rollout.rollout_length": "an iteration would have another number of steps, so that the run's place in its budget would change",
-    "ppo": "the curve would not be one run's",
-    "sac": "the curve would not be one run's",
-    "sac.replay": "the experience that was stored would not fit",
 }
 OTHERWISE = "the curve would not be one run's"
 
@@ -46,6 +44,11 @@ def refusals(before: RunConfig, wanted: RunConfig) -> tuple[str, ...]:
         for text in differing_fields(to_json(before), to_json(wanted))
         if text.split(":")[0] not in MAY_CHANGE
     ]
+    if before.learner_name != wanted.learner_name:
+        # Its settings differ for no other reason.
+        changed = [
+            text for text in changed if text.startswith("learner.name:") or not text.startswith("learner.")
+        ]
     return tuple(f"{text} ({_reason(text.split(':')[0])})" for text in changed)
 
 
@@ -140,10 +143,7 @@ def length_change(before: RunConfig, after: RunConfig, iteration: int) -> str:
 
 def schedules(config: RunConfig, iteration: int) -> dict[str, float]:
     """What depends on how much of the run is over, in an iteration counted from 0."""
-    now, values = jnp.asarray(min(iteration, config.iterations)), {}
-    if config.algorithm == "ppo" and config.ppo.learning_rate_decay == "linear":
-        values["learning rate"] = float(learning_rate(config.ppo, config.iterations, now))
-    if config.algorithm == "ppo" and config.ppo.costate_warmup > 0.0:
-        values["share of the co-state loss"] = float(warmed_up(config.ppo, config.iterations, now))
+    now = jnp.asarray(min(iteration, config.iterations))
+    values = config.learner.schedules(config, now)
     faults = share_of_faults(config.rollout, config.iterations, now)
     return values if faults is None else values | {"share of the sensor faults": float(faults)}

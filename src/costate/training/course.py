@@ -10,8 +10,8 @@ import numpy as np
 from costate._base.types import Array, Bool
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
-from costate.learners.base import Experience, RolloutState, State
 from costate.learners.sharding import Layout
+from costate.learners.states import Experience, LearnerState, StreamState
 from costate.runs.checkpoint import Checkpoint
 from costate.runs.metrics_log import Row
 from costate.training.divergence import check_experience
@@ -28,8 +28,8 @@ class Position:
     iteration: int
     restarts: np.ndarray
     """Episodes started so far in each environment of all seeds."""
-    states: State
-    rollout_state: RolloutState | None
+    states: LearnerState
+    rollout_state: StreamState | None
     saved: Sequence[Checkpoint]
     """The last checkpoints."""
 
@@ -66,7 +66,7 @@ def advance(group: Group, compiled: AbstractIteration, position: Position) -> tu
     assert position.rollout_state is not None, "a run starts between cycles"
     config, iteration = group.config, position.iteration + 1
 
-    def check(rollout_state: RolloutState, experience: Experience) -> None:
+    def check(rollout_state: StreamState, experience: Experience) -> None:
         check_experience(group, iteration, experience, rollout_state.timestep)
 
     started = time.perf_counter()

@@ -8,8 +8,8 @@ import numpy as np
 
 from costate._base.errors import DivergedError, SimulationError
 from costate.envs.base import TimeStep
-from costate.learners import algorithm_for
-from costate.learners.base import Experience
+from costate.learners import learner_for
+from costate.learners.states import Experience
 from costate.runs.checkpoint import folders
 from costate.runs.metrics_log import Row
 from costate.runs.run_directory import Run
@@ -22,7 +22,7 @@ MOST_SLOWDOWNS = 4
 
 def check_experience(group: Group, iteration: int, experience: Experience, last: TimeStep) -> None:
     """Raise if what a rollout collected in ``iteration`` holds something that is no number, before anything is learnt from it."""
-    rows = algorithm_for(group.config).collected(experience)
+    rows = learner_for(group.config).collected(experience)
     if bool(is_sound(given_by_environments(rows, last))):
         return
     fault = first_fault(rows, last)

@@ -10,10 +10,10 @@ import numpy as np
 
 from costate._base.counted import counted
 from costate._base.errors import CheckpointError, StorageError
-from costate.config.run_config import RunConfig, to_json
-from costate.learners import algorithm_for
-from costate.learners.base import State
+from costate.config.run_config import RunConfig, stored
+from costate.learners import learner_for
 from costate.learners.sharding import Layout
+from costate.learners.states import LearnerState
 from costate.runs.checkpoint import (
     Checkpoint,
     folders,
@@ -66,7 +66,7 @@ def describe(run: Run, seeds: Sequence[int] = ()) -> str:
 
 def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
     """Where training starts."""
-    return [Checkpoint(0, 0, to_json(run.config), (0,) * run.config.rollout.environments) for run in runs]
+    return [Checkpoint(0, 0, stored(run.config), (0,) * run.config.rollout.environments) for run in runs]
 
 
 def save_group(
@@ -74,11 +74,11 @@ def save_group(
     before: Sequence[Checkpoint],
     iteration: int,
     restarts: np.ndarray,
-    states: State,
+    states: LearnerState,
     seeds: Sequence[int] | None = None,
 ) -> list[Checkpoint]:
     """A checkpoint for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
-    algorithm = algorithm_for(group.config)
+    learner = learner_for(group.config)
     env_steps = iteration * group.config.rollout.steps_per_iteration
     counts = np.split(restarts, len(group.runs))
     saved, failures = [], []
@@ -88,14 +88,14 @@ def save_group(
         if seeds is not None and run.config.seed not in seeds:
             continue
         checkpoint = Checkpoint(
-            iteration, env_steps, to_json(run.config), tuple(map(int, own)), old.replay, old.slowdowns
+            iteration, env_steps, stored(run.config), tuple(map(int, own)), old.replay, old.slowdowns
         )
         _check_exists(run)
         try:
             if is_milestone(old.iteration, iteration, run.config.iterations):
                 # First: one that is too new is removed when the run goes on, but one that is missing would stay so.
-                save_milestone(run.milestones, checkpoint, algorithm.insight(state))
-            saved.append(save(run.checkpoints, checkpoint, *algorithm.detach_replay(state)))
+                save_milestone(run.milestones, checkpoint, learner.insight(state))
+            saved.append(save(run.checkpoints, checkpoint, *learner.detach_replay(state)))
         except CheckpointError as error:
             # The other seeds are saved before this is said.
             failures.append(error)
@@ -105,16 +105,16 @@ def save_group(
 
 
 def save_best(
-    group: Group, index: int, iteration: int, restarts: np.ndarray, states: State, slowdowns: int
+    group: Group, index: int, iteration: int, restarts: np.ndarray, states: LearnerState, slowdowns: int
 ) -> None:
     """Keep one run's policy as its best so far, instead of the one that was."""
     run, config = group.runs[index], group.config
     _check_exists(run)
     env_steps = iteration * config.rollout.steps_per_iteration
     own = tuple(map(int, np.split(restarts, len(group.runs))[index]))
-    insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(algorithm_for(config).insight)(states))
+    insight = jax.tree.map(lambda leaf: leaf[index], jax.vmap(learner_for(config).insight)(states))
     save_milestone(
-        run.best, Checkpoint(iteration, env_steps, to_json(run.config), own, slowdowns=slowdowns), insight
+        run.best, Checkpoint(iteration, env_steps, stored(run.config), own, slowdowns=slowdowns), insight
     )
     for folder in folders(run.best):
         if steps_of(folder) != env_steps and not foreign_to_checkpoint(folder):
@@ -134,10 +134,10 @@ def is_milestone(before: int, iteration: int, iterations: int) -> bool:
     return iteration == 0 or STAGES * iteration // iterations > STAGES * before // iterations
 
 
-def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], State]:
+def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], LearnerState]:
     """The newest checkpoints that all runs have and that can be read, and their states with the seeds as the first axis."""
-    algorithm = algorithm_for(runs[0].config)
-    template, replay = algorithm.detach_replay(state_template(runs[0].config))
+    learner = learner_for(runs[0].config)
+    template, replay = learner.detach_replay(state_template(runs[0].config))
     for run in runs:
         for directory in (run.checkpoints, run.milestones):
             recover(directory)
@@ -151,7 +151,7 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
             functools.partial(check_between_episodes, runs[0].config),
         )
         _go_back(runs, f"step_{checkpoint.env_steps:012d}", warn)
-        return [checkpoint], join_seeds(algorithm.attach_replay(state, remembered))
+        return [checkpoint], join_seeds(learner.attach_replay(state, remembered))
     common = set.intersection(*({folder.name for folder in folders(run.checkpoints)} for run in runs))
     for name in sorted(common, reverse=True):
         try:
@@ -162,7 +162,7 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
             continue
         _go_back(runs, name, warn)
         return [checkpoint for checkpoint, _, _ in loaded], join_seeds(
-            *(algorithm.attach_replay(state, replay) for _, state, replay in loaded)
+            *(learner.attach_replay(state, replay) for _, state, replay in loaded)
         )
     steps = "; ".join(
         f"{run.path}: {', '.join(folder.name for folder in folders(run.checkpoints)) or 'none'}"

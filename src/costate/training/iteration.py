@@ -11,9 +11,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
-from costate.learners import algorithm_for
-from costate.learners.base import Experience, RolloutState, State
+from costate.learners import learner_for
 from costate.learners.sharding import SEEDS, Layout
+from costate.learners.states import Experience, LearnerState, StreamState
 from costate.runs.sentinel import computing
 from costate.training.programs import (
     Programs,
@@ -28,16 +28,16 @@ from costate.training.programs import (
 )
 
 Tree = TypeVar("Tree")
-Check = Callable[[RolloutState, Experience], None]
+Check = Callable[[StreamState, Experience], None]
 """Looks at what was collected, and raises if nothing may be learnt from it."""
 
 
 class Advance(NamedTuple):
     """What an iteration led to."""
 
-    rollout_state: RolloutState
+    rollout_state: StreamState
     experience: Experience
-    states: State
+    states: LearnerState
     metrics: SeedMetrics
     seconds: dict[str, float]
     """Of the parts that can be timed apart."""
@@ -50,11 +50,11 @@ class AbstractIteration(abc.ABC):
     """Of which it consists."""
 
     @abc.abstractmethod
-    def place(self, states: State) -> State:
+    def place(self, states: LearnerState) -> LearnerState:
         """``states`` on the learner's devices."""
 
     @abc.abstractmethod
-    def run(self, states: State, rollout_state: RolloutState, check: Check) -> Advance:
+    def run(self, states: LearnerState, rollout_state: StreamState, check: Check) -> Advance:
         """Collect, check and learn. Returns when all of it is over."""
 
 
@@ -65,10 +65,10 @@ class TwoPrograms(AbstractIteration):
     _programs: Programs
     programs = 2
 
-    def place(self, states: State) -> State:
+    def place(self, states: LearnerState) -> LearnerState:
         return self._programs.place(states)
 
-    def run(self, states: State, rollout_state: RolloutState, check: Check) -> Advance:
+    def run(self, states: LearnerState, rollout_state: StreamState, check: Check) -> Advance:
         started = time.perf_counter()
         rollout_state, experience = self._programs.collect(states, rollout_state)
         check(rollout_state, experience)
@@ -83,15 +83,15 @@ class TwoPrograms(AbstractIteration):
 class OneProgram(AbstractIteration):
     """Physics, policy and learner together. What was collected is looked at afterwards; if it is not sound, what was learnt from it is dropped."""
 
-    _program: Callable[[State, RolloutState], tuple[RolloutState, Experience, State, SeedMetrics]]
+    _program: Callable[[LearnerState, StreamState], tuple[StreamState, Experience, LearnerState, SeedMetrics]]
     _env: AbstractEnv
     _placement: NamedSharding
     programs = 1
 
-    def place(self, states: State) -> State:
+    def place(self, states: LearnerState) -> LearnerState:
         return self._put(states)
 
-    def run(self, states: State, rollout_state: RolloutState, check: Check) -> Advance:
+    def run(self, states: LearnerState, rollout_state: StreamState, check: Check) -> Advance:
         with computing():
             rollout_state, experience, states, metrics = jax.block_until_ready(
                 self._program(states, self._put(rollout_state))
@@ -106,7 +106,7 @@ class OneProgram(AbstractIteration):
 
 
 def compile_iteration(
-    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, layout: Layout
 ) -> AbstractIteration:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
@@ -121,19 +121,19 @@ def fits_one_program(env: AbstractEnv, layout: Layout, placement: NamedSharding)
 
 
 def lower_iteration(
-    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, layout: Layout
 ) -> Any:
     """For an environment of which :func:`fits_one_program` holds."""
-    algorithm = algorithm_for(config)
+    learner = learner_for(config)
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
     learn = learn_on(config, layout, placement)
 
     def iteration(
-        states: State, rollout_state: RolloutState
-    ) -> tuple[RolloutState, Experience, State, SeedMetrics]:
+        states: LearnerState, rollout_state: StreamState
+    ) -> tuple[StreamState, Experience, LearnerState, SeedMetrics]:
         exploration = draw_exploration(config, env, states.key)
         rollout_state, experience = roll_seeds(
-            algorithm, env, algorithm.acting(states), rollout_state, exploration
+            learner, env, learner.acting(states), rollout_state, exploration
         )
         learnt, metrics = learn(states, jax.lax.with_sharding_constraint(experience, placement))
         return rollout_state, experience, learnt, metrics

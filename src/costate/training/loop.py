@@ -14,9 +14,9 @@ from costate._base.errors import ConfigError, DivergedError, SimulationError, St
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
-from costate.learners import algorithm_for
-from costate.learners.base import State
+from costate.learners import learner_for
 from costate.learners.sharding import Layout
+from costate.learners.states import LearnerState
 from costate.runs.checkpoint import Checkpoint
 from costate.runs.interrupts import StopRequest, stop_requests
 from costate.runs.machine import available_memory, describe_machine, machine_changes
@@ -107,7 +107,7 @@ def train_together(
         group = Group(runs, layout, wandb)
         reporter = reporter or SilentReporter()
         reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(runs)}")
-        if algorithm_for(group.config).replay_bytes:
+        if learner_for(group.config).replay_bytes:
             reporter.say(_remembers(group.config, layout, len(runs)))
         return _until_sound(group, lambda: _begin(group, reporter), reporter)
 
@@ -205,7 +205,7 @@ def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
     reporter.say(
         f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}"
     )
-    if algorithm_for(group.config).replay_bytes:
+    if learner_for(group.config).replay_bytes:
         reporter.say(_remembers(group.config, group.layout, len(group.runs)))
     with _building(group) as env:
         return _train_from(group, env.result(), starts, states, reporter)
@@ -227,19 +227,19 @@ def _until_sound(
 def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
     """Raise if what the learner remembers will not fit into memory."""
     # Each device that shares a seed has all of its replay: that of the start, those before and after an update, and one to be saved.
-    needed, available = 4 * seeds * layout.streams * algorithm_for(config).replay_bytes, available_memory()
+    needed, available = 4 * seeds * layout.streams * learner_for(config).replay_bytes, available_memory()
     if needed > available:
         raise ConfigError(
-            f"A replay of {config.sac.replay.capacity:,} steps takes {needed / 1e9:,.1f} GB (up to four copies on each of {layout.streams} devices"
+            f"A replay of {learner_for(config).replay_steps:,} steps takes {needed / 1e9:,.1f} GB (up to four copies on each of {layout.streams} devices"
             f"{f', {seeds} seeds' if seeds > 1 else ''}), but {available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, "
             "--replay.storage float16, or --devices 1."
         )
 
 
 def _remembers(config: RunConfig, layout: Layout, seeds: int) -> str:
-    size = seeds * algorithm_for(config).replay_bytes / 1e6
+    size = seeds * learner_for(config).replay_bytes / 1e6
     where = f" on each of {layout.streams} devices" if layout.streams > 1 else ""
-    return f"replay: the last {config.sac.replay.capacity:,} steps, {size:,.0f} MB{where}"
+    return f"replay: the last {learner_for(config).replay_steps:,} steps, {size:,.0f} MB{where}"
 
 
 def _location(runs: Sequence[Run]) -> str:
@@ -303,7 +303,11 @@ def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
 
 
 def _train_from(
-    group: Group, env: AbstractEnv, starts: Sequence[Checkpoint], states: State, reporter: AbstractReporter
+    group: Group,
+    env: AbstractEnv,
+    starts: Sequence[Checkpoint],
+    states: LearnerState,
+    reporter: AbstractReporter,
 ) -> list[Outcome]:
     start = starts[0]
     with contextlib.ExitStack() as stack:
@@ -360,7 +364,7 @@ def _iterate(
     taken, and why a resumed run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is
     under way, and saves where the cycle began.
     """
-    config, algorithm = group.config, algorithm_for(group.config)
+    config, learner = group.config, learner_for(group.config)
     compiled: AbstractIteration | None = None
     start: CycleStart | None = None
     while position.iteration < config.iterations and not stop.asked:
@@ -377,11 +381,11 @@ def _iterate(
             if stop.asked:
                 break
         if between_cycles or start is None:
-            start = remember_start(algorithm, position)
+            start = remember_start(learner, position)
         before = position
         position, rows = advance(group, compiled, position)
         _stop_if_diverged(
-            group, functools.partial(back_at_start, algorithm, start, before), position.iteration, rows
+            group, functools.partial(back_at_start, learner, start, before), position.iteration, rows
         )
         # What is to be done again after a stop is evaluated then.
         if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
@@ -403,7 +407,7 @@ def _conclude(group: Group, position: Position, start: CycleStart | None, books:
     """Save where a run ended, or where the cycle began that a stop cut off, and draw its curve."""
     config, ended = group.config, position.iteration
     if start is not None and ended != config.iterations and ended % config.cycle:
-        position = back_at_start(algorithm_for(config), start, position)
+        position = back_at_start(learner_for(config), start, position)
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
     if ended != position.iteration:

@@ -4,25 +4,23 @@ import contextlib
 import dataclasses
 import pathlib
 import warnings
-from typing import Any, get_args
+from typing import Any
 
 from costate._base.errors import ConfigError
 from costate._base.other_names import OTHER_NAMES, instead_of
 from costate._base.registry import nearest
 from costate.config.naming import variant_name
 from costate.config.presets import check_preset, preset, usual_preset
-from costate.config.run_config import AlgorithmName, RunConfig, with_overrides
+from costate.config.run_config import RunConfig, with_overrides
 from costate.envs.sensors import SensorConfig
-from costate.learners.ppo.config import PPOConfig
+from costate.learners import LEARNERS, LearnerConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.config import SACConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run
 from costate.training.console import SilentReporter, reporter_for_stdout
 from costate.training.loop import train as train_run
 
 PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "losses", "diverged")
-LEARNERS: dict[str, type] = {"ppo": PPOConfig, "sac": SACConfig}
 
 
 def train(
@@ -30,7 +28,7 @@ def train(
     out: str | pathlib.Path | None = None,
     *,
     preset: str | None = None,
-    algorithm: AlgorithmName | None = None,
+    algorithm: str | None = None,
     overwrite: bool = False,
     devices: int | None = None,
     wandb: str | None = None,
@@ -75,25 +73,25 @@ def run_config(
                 f"{', '.join(given)} cannot be given beside a RunConfig, which says it already. Change the config instead."
             )
         return task
-    if algorithm is not None and algorithm not in get_args(AlgorithmName):
-        raise ConfigError(f"Unknown algorithm {algorithm!r}. {nearest(algorithm, get_args(AlgorithmName))}")
+    if algorithm is not None and algorithm not in LEARNERS:
+        raise ConfigError(f"Unknown algorithm {algorithm!r}. {nearest(str(algorithm), LEARNERS.names())}")
     chosen = preset_name or usual_preset(algorithm)
     base = preset(chosen, task)
     if algorithm is not None:
         check_preset(chosen, task, algorithm)
-    return with_overrides(base, _nested(options, base.algorithm))
+    return with_overrides(base, _nested(options, base.learner))
 
 
-def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
+def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
     """Options at their places in a config."""
-    places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(algorithm)
+    places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(learner)
     nested: dict[str, Any] = {}
     for given, value in options.items():
         # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
         path = (given if given in places else OTHER_NAMES.get(given, given)).split(".")
         if path[0] not in places:
             hint = (
-                _elsewhere(path[0], algorithm)
+                _elsewhere(path[0], learner)
                 or instead_of(given)
                 or nearest(given, tuple(sorted(places)), " of `costate train`")
             )
@@ -107,21 +105,26 @@ def _nested(options: dict[str, Any], algorithm: str) -> dict[str, Any]:
     return nested
 
 
-def _places(algorithm: str) -> dict[str, tuple[str, ...]]:
+def _places(learner: LearnerConfig) -> dict[str, tuple[str, ...]]:
     parts = {
         "sensors": SensorConfig,
         "policy": PolicyConfig,
         "rollout": RolloutConfig,
-        algorithm: LEARNERS[algorithm],
+        "learner": type(learner),
     }
     return {field.name: (part,) for part, kind in parts.items() for field in dataclasses.fields(kind)}
 
 
-def _elsewhere(name: str, algorithm: str) -> str:
-    other = "sac" if algorithm == "ppo" else "ppo"
-    known = name in {field.name for field in dataclasses.fields(LEARNERS[other])}
+def _elsewhere(name: str, learner: LearnerConfig) -> str:
+    """Whose setting an option is, if it is one of other learners; empty if it is not."""
+    owners = [
+        other
+        for other in LEARNERS.names()
+        if name in {field.name for field in dataclasses.fields(LEARNERS[other])}
+    ]
+    if not owners:
+        return ""
     return (
-        f"It is one of {other}, and the algorithm is {algorithm}: give algorithm={other!r}, or leave it out."
-        if known
-        else ""
+        f"It is one of {' and '.join(owners)}, and the algorithm is {LEARNERS.name_of(type(learner))}: give "
+        f"algorithm={' or '.join(map(repr, owners))}, or leave it out."
     )

@@ -16,7 +16,7 @@ from costate._base.types import Array, Key
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv, EnvState, TimeStep
 from costate.envs.factory import make_env
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.learners.episodes import FirstEpisodes, first_episodes
 from costate.policies.controllers import AbstractController
 from costate.runs.evaluation_log import TrainingEvaluation, best_of, read_log, write_log
@@ -41,7 +41,7 @@ def interval(config: RunConfig) -> int | None:
     if config.evaluate_every is not None:
         return config.evaluate_every or None
     evaluated = EPISODES * config.task_record.episode_steps
-    usual = round(TRAINED_PER_EVALUATED * evaluated / algorithm_for(config).cost_of_a_step)
+    usual = round(TRAINED_PER_EVALUATED * evaluated / learner_for(config).cost_of_a_step)
     # A run that is shorter than this is a trial, which would take longer to compile the evaluation than to train.
     return usual if usual <= config.final_steps else None
 
@@ -73,7 +73,7 @@ class PeriodicEvaluator:
         config, runs, iteration = self._group.config, self._group.runs, position.iteration
         # The policies alone: a state may remember gigabytes of experience.
         controllers = jax.device_put(
-            jax.vmap(algorithm_for(config).controller)(position.states), jax.devices()[0]
+            jax.vmap(learner_for(config).controller)(position.states), jax.devices()[0]
         )
         played = self._play(iteration, controllers)
         steps = iteration * config.rollout.steps_per_iteration

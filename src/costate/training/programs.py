@@ -1,4 +1,4 @@
-"""The two compiled halves of an iteration, collecting and learning, for one seed or several, on one device or many, whatever the algorithm."""
+"""The two compiled halves of an iteration, collecting and learning, for one seed or several, on one device or many, whatever the learner."""
 
 import concurrent.futures
 import dataclasses
@@ -14,10 +14,11 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSha
 from costate._base.types import Array, Float, Key
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
-from costate.learners import AbstractAlgorithm, algorithm_for
-from costate.learners.base import Experience, Metrics, RolloutState, State
+from costate.learners import AnyLearner, learner_for
+from costate.learners.base import Metrics
 from costate.learners.rollout import Exploration, explore, iteration_keys
 from costate.learners.sharding import SEEDS, Layout, Shards, choose_layout
+from costate.learners.states import Acting, Experience, LearnerState, StreamState
 
 Tree = TypeVar("Tree")
 SeedMetrics = dict[str, Float[Array, " N"]]
@@ -38,10 +39,10 @@ class Programs:
 
     layout: Layout
     _env: AbstractEnv
-    _acting: Callable[[State], Any]
+    _acting: Callable[[LearnerState], Acting]
     _explore: Callable[[Key[Array, " N"]], Exploration]
-    _collect: Callable[..., tuple[RolloutState, Experience]]
-    _update: Callable[..., tuple[State, SeedMetrics]]
+    _collect: Callable[..., tuple[StreamState, Experience]]
+    _update: Callable[..., tuple[LearnerState, SeedMetrics]]
     _placement: NamedSharding
     _stage: Sharding
     """Where the rollout runs."""
@@ -56,7 +57,7 @@ class Programs:
         brought: Tree = jax.device_put(tree, self._stage)
         return brought
 
-    def collect(self, states: State, rollout_state: RolloutState) -> tuple[RolloutState, Experience]:
+    def collect(self, states: LearnerState, rollout_state: StreamState) -> tuple[StreamState, Experience]:
         """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
         acting, keys, rollout_state = self.bring((self._acting(states), states.key, rollout_state))
         collected = self._collect(acting, rollout_state, self._explore(keys))
@@ -64,23 +65,21 @@ class Programs:
         self._env.check()
         return collected
 
-    def update(self, states: State, experience: Experience) -> tuple[State, SeedMetrics]:
+    def update(self, states: LearnerState, experience: Experience) -> tuple[LearnerState, SeedMetrics]:
         """What every seed learns from its experience."""
         return self._update(states, self.place(experience))
 
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
     """The grid of devices for a learner of so many seeds; all that are of use if ``devices`` is None."""
-    algorithm = algorithm_for(config)
+    learner = learner_for(config)
     # Nobody asked for devices with next to nothing to do.
-    worthwhile = (
-        algorithm.streams if devices is not None else max(1, algorithm.streams // algorithm.worth_a_device)
-    )
+    worthwhile = learner.streams if devices is not None else max(1, learner.streams // learner.worth_a_device)
     return choose_layout(devices, len(jax.devices()), seeds, worthwhile)
 
 
 def compile_programs(
-    config: RunConfig, env: AbstractEnv, states: State, rollout_state: RolloutState, layout: Layout
+    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, layout: Layout
 ) -> Programs:
     """Compile before anything runs, so that compile time is known apart and an error in it costs nothing; the two side by side."""
     placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
@@ -93,7 +92,7 @@ def compile_programs(
         update = lower_update(config, layout, placement, states, experience).compile()
         compiled_collect = compiling.result()
     return Programs(
-        layout, env, algorithm_for(config).acting, explore, compiled_collect, update, placement, stage
+        layout, env, learner_for(config).acting, explore, compiled_collect, update, placement, stage
     )
 
 
@@ -108,7 +107,7 @@ def rollout_stage(env: AbstractEnv, layout: Layout, placement: NamedSharding) ->
     return placement if shared else SingleDeviceSharding(jax.devices()[0])
 
 
-def lower_explore(config: RunConfig, env: AbstractEnv, states: State, stage: Sharding) -> Any:
+def lower_explore(config: RunConfig, env: AbstractEnv, states: LearnerState, stage: Sharding) -> Any:
     return jax.jit(functools.partial(draw_exploration, config, env), out_shardings=stage).lower(
         shapes(states.key, stage)
     )
@@ -122,27 +121,27 @@ def draw_exploration(config: RunConfig, env: AbstractEnv, keys: Key[Array, " N"]
 def lower_collect(
     config: RunConfig,
     env: AbstractEnv,
-    states: State,
-    rollout_state: RolloutState,
+    states: LearnerState,
+    rollout_state: StreamState,
     exploration: Any,
     stage: Sharding,
 ) -> Any:
-    algorithm = algorithm_for(config)
-    rollout = functools.partial(roll_seeds, algorithm, env)
+    learner = learner_for(config)
+    rollout = functools.partial(roll_seeds, learner, env)
     rollout.__name__ = program_name(env)  # type: ignore[attr-defined]
     # The learner needs all rows on every device anyway, so what was collected in shares is brought together at the end.
     return jax.jit(rollout, out_shardings=stage).lower(
-        *shapes((algorithm.acting(states), rollout_state, exploration), stage)
+        *shapes((learner.acting(states), rollout_state, exploration), stage)
     )
 
 
 def roll_seeds(
-    algorithm: AbstractAlgorithm, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
-) -> tuple[RolloutState, Experience]:
+    learner: AnyLearner, env: AbstractEnv, acting: Acting, state: StreamState, exploration: Exploration
+) -> tuple[StreamState, Experience]:
     """A rollout of all seeds together; everything but a simulator's state that they share has the seeds as its first axis."""
 
-    def one(acting: Any, env_state: Any, state: Any, exploration: Any) -> tuple[Any, ...]:
-        state, experience = algorithm.roll(
+    def one(acting: Acting, env_state: Any, state: Any, exploration: Exploration) -> tuple[Any, ...]:
+        state, experience = learner.roll(
             env, acting, dataclasses.replace(state, env_state=env_state), exploration
         )
         return state.env_state, dataclasses.replace(state, env_state=None), experience
@@ -158,27 +157,27 @@ def roll_seeds(
 def lower_update(
     config: RunConfig, layout: Layout, placement: NamedSharding, states: Any, experience: Any
 ) -> Any:
-    options = threads_of_a_device(algorithm_for(config), layout)
+    options = threads_of_a_device(learner_for(config), layout)
     return jax.jit(learn_on(config, layout, placement), compiler_options=options).lower(
         *shapes((states, experience), placement)
     )
 
 
-def threads_of_a_device(algorithm: AbstractAlgorithm, layout: Layout) -> dict[str, bool] | None:
+def threads_of_a_device(learner: AnyLearner, layout: Layout) -> dict[str, bool] | None:
     """What the compiler is told of threads: one for each device, where every core is one and small products gain nothing from two."""
     every_core = (
         layout.devices > 1
         and layout.devices >= len(os.sched_getaffinity(0))
         and jax.devices()[0].platform == "cpu"
     )
-    return {"xla_cpu_multi_thread_eigen": False} if every_core and not algorithm.spreads_products else None
+    return {"xla_cpu_multi_thread_eigen": False} if every_core and not learner.spreads_products else None
 
 
 def learn_on(
     config: RunConfig, layout: Layout, placement: NamedSharding
-) -> Callable[[State, Experience], tuple[State, SeedMetrics]]:
+) -> Callable[[LearnerState, Experience], tuple[LearnerState, SeedMetrics]]:
     """The learner of all seeds on the devices of a layout."""
-    learn = functools.partial(update_seeds, algorithm_for(config), layout.shards)
+    learn = functools.partial(update_seeds, learner_for(config), layout.shards)
     by_seed = PartitionSpec(SEEDS)
     # All devices of a group compute the same state from the summed gradient; the check that proves it does not know custom derivatives.
     sharded: Callable[..., Any] = jax.shard_map(
@@ -188,17 +187,17 @@ def learn_on(
 
 
 def update_seeds(
-    algorithm: AbstractAlgorithm, shards: Shards, states: State, experience: Experience
-) -> tuple[State, SeedMetrics]:
+    learner: AnyLearner, shards: Shards, states: LearnerState, experience: Experience
+) -> tuple[LearnerState, SeedMetrics]:
     """What every seed learns; seeds are the first axis of everything.
 
     One after the other: vmapping them was measured to be no faster, and needs the memory of all at once.
     """
 
-    def one(seed: tuple[State, Experience]) -> tuple[State, Metrics]:
-        return algorithm.learn(*seed, shards)
+    def one(seed: tuple[LearnerState, Experience]) -> tuple[LearnerState, Metrics]:
+        return learner.learn(*seed, shards)
 
-    updated: tuple[State, SeedMetrics] = jax.lax.map(one, (states, experience))
+    updated: tuple[LearnerState, SeedMetrics] = jax.lax.map(one, (states, experience))
     return updated
 
 
@@ -207,26 +206,30 @@ def shapes(tree: Any, placement: Sharding) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement), tree)
 
 
-def fresh_state(config: RunConfig) -> State:
+def fresh_state(config: RunConfig) -> LearnerState:
     """Training of one seed before its first iteration; a function of the config alone."""
-    return jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
+    state: LearnerState = jax.tree.map(lambda leaf: leaf[0], fresh_states(config, (config.seed,)))
+    return state
 
 
 @functools.lru_cache(maxsize=8)
-def state_template(config: RunConfig) -> State:
+def state_template(config: RunConfig) -> LearnerState:
     """The shapes of :func:`fresh_state`, computed without it, and only once for one config: every file that is read is compared with them."""
-    return jax.eval_shape(algorithm_for(config).fresh, jnp.uint32(0))
+    template: LearnerState = jax.eval_shape(learner_for(config).fresh, jnp.uint32(0))
+    return template
 
 
-def fresh_states(config: RunConfig, seeds: tuple[int, ...]) -> State:
+def fresh_states(config: RunConfig, seeds: tuple[int, ...]) -> LearnerState:
     """The same for several seeds, which are the first axis."""
-    return jax.jit(jax.vmap(algorithm_for(config).fresh))(jnp.array(seeds, jnp.uint32))
+    states: LearnerState = jax.jit(jax.vmap(learner_for(config).fresh))(jnp.array(seeds, jnp.uint32))
+    return states
 
 
-def start_episodes(config: RunConfig, env: AbstractEnv, states: State) -> RolloutState:
+def start_episodes(config: RunConfig, env: AbstractEnv, states: LearnerState) -> StreamState:
     """A new episode in every environment, with the keys of the iteration that is to come."""
     keys = _reset_keys(jax.device_put(states.key, jax.devices()[0]))
-    return algorithm_for(config).begin(env, states, keys)
+    started: StreamState = learner_for(config).begin(env, states, keys)
+    return started
 
 
 @jax.jit

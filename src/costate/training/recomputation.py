@@ -9,7 +9,7 @@ import numpy as np
 
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
-from costate.learners.base import State
+from costate.learners.states import LearnerState
 from costate.runs.history import Stretch
 from costate.runs.metrics_log import Row
 from costate.runs.run_directory import Run
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     iteration: int
     steps_asked: int
     """Environment steps that the run was asked for when it did this iteration."""
-    state: State | None
+    state: LearnerState | None
     """None where it was not asked for."""
     restarts: tuple[int, ...]
     """Episodes started so far in each environment."""

@@ -8,10 +8,10 @@ import tyro
 from costate._base.checks import MOST_SEEDS, require_at_most
 from costate._base.errors import ConfigError
 from costate.cli.arguments import read_arguments
+from costate.cli.choices import AlgorithmName, PresetName
 from costate.cli.countdown import countdown
 from costate.cli.documents import document_on_stdout
-from costate.config.presets import PresetName, check_preset, usual_preset
-from costate.config.run_config import AlgorithmName
+from costate.config.presets import check_preset, usual_preset
 from costate.envs.tasks import TASKS
 
 
@@ -21,9 +21,9 @@ class BenchArguments:
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand"
     """Task to train on."""
-    algorithm: AlgorithmName | None = None
+    algorithm: AlgorithmName | None = None  # type: ignore[valid-type]
     """Learner: PPO as in the paper, or recurrent soft actor-critic; None for that of the preset."""
-    preset: PresetName | None = None
+    preset: PresetName | None = None  # type: ignore[valid-type]
     """Variant; None for nc-gru, or nc-sac-gru with soft actor-critic."""
     seeds: int = 1
     """Seeds that train together."""

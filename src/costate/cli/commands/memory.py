@@ -9,10 +9,10 @@ import tyro
 
 from costate._base.files import write_atomically
 from costate.cli.arguments import read_arguments
+from costate.cli.choices import AlgorithmName
 from costate.cli.commands.robustness import sensor_settings
 from costate.cli.commands.sweep import SweepOptions, conduct, standings_document
 from costate.cli.documents import document_on_stdout
-from costate.config.run_config import AlgorithmName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MemoryArguments:
 
     tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
     """Tasks; `costate tasks` lists them."""
-    algorithm: AlgorithmName = "ppo"
+    algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
     """Learner of all of them; with soft actor-critic the one without memory still reads its own last control."""
     seeds: int = 3
     """Seeds of each."""

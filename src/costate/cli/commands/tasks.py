@@ -9,10 +9,10 @@ import tyro
 
 from costate.cli.arguments import read_arguments
 from costate.cli.documents import as_json
-from costate.config.run_config import OFF_POLICY_BUDGET
 from costate.envs.sensors import VELOCITY, shows_velocity
 from costate.envs.tasks import TASKS, Task
 from costate.experiments.known_returns import KnownReturns, known_returns
+from costate.learners import LEARNERS
 
 WIDTH, COLUMN = 100, 14
 # The paper's training blackout, at which optima are shown.
@@ -93,7 +93,7 @@ def sheet(task: Task, known: KnownReturns) -> str:
         ("episode", f"{task.episode_steps} steps{length}"),
         (
             "budget",
-            f"{task.budget:,} steps{' in the paper' if task.in_paper else ''}, {OFF_POLICY_BUDGET:,} with --algorithm sac",
+            f"{task.budget:,} steps{' in the paper' if task.in_paper else ''}{_other_budgets(task)}",
         ),
         ("engine", task.engine),
     ]
@@ -105,6 +105,14 @@ def sheet(task: Task, known: KnownReturns) -> str:
     rows += _learnt(known)
     rows.append(("train", f"costate train {task.name}"))
     return "\n".join([task.name, *(line for name, text in rows for line in _row(name, text))])
+
+
+def _other_budgets(task: Task) -> str:
+    """The budgets of learners that take another than the task's."""
+    budgets = {name: LEARNERS[name]().budget(task) for name in LEARNERS.names()}
+    return "".join(
+        f", {budget:,} with --algorithm {name}" for name, budget in budgets.items() if budget != task.budget
+    )
 
 
 def _learnt(known: KnownReturns) -> list[tuple[str, str]]:

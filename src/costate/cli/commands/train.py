@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -13,16 +13,16 @@ from costate._base.checks import MOST_SEEDS, require_at_most
 from costate._base.errors import ConfigError, RunDirectoryError
 from costate._base.other_names import by_position, in_our_words
 from costate.cli.arguments import read_arguments
+from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName
 from costate.cli.help_text import Layout
 from costate.cli.settings import settings_of
 from costate.config.naming import variant_name
-from costate.config.presets import PRESETS, PresetName, check_preset, preset, usual_preset
-from costate.config.run_config import AlgorithmName, RunConfig
+from costate.config.presets import PRESETS, check_preset, preset, usual_preset
+from costate.config.run_config import RunConfig
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
-from costate.learners.ppo.config import PPOConfig
+from costate.learners import LEARNERS, LearnerConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS
@@ -36,12 +36,10 @@ if TYPE_CHECKING:
 # What brings settings of its own, for those who list all of them.
 BESIDE: tuple[list[str], ...] = (
     [],
-    ["--algorithm", "sac"],
+    *(["--algorithm", name] for name in LEARNERS.names()[1:]),
     *(["--core", name] for name in CORES.names() if dataclasses.fields(CORES[name])),
     *(["--readout", name] for name in READOUTS.names() if dataclasses.fields(READOUTS[name])),
 )
-CoreName = tyro.extras.literal_type_from_choices(CORES.names())
-ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +48,9 @@ class CommonArguments:
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
     """Task to train on; `costate tasks` lists them. gym:ID is one of Gymnasium. Not given with --resume."""
-    algorithm: AlgorithmName = "ppo"
+    algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
     """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps. Each has settings of its own."""
-    preset: PresetName = "nc-gru"
+    preset: PresetName = "nc-gru"  # type: ignore[valid-type]
     """Variant that supplies the defaults below."""
     core: CoreName = "gru"  # type: ignore[valid-type]
     """Recurrent core."""
@@ -89,24 +87,23 @@ class CommonArguments:
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainArguments(CommonArguments):
-    """Train a recurrent policy on a task whose sensors fail, or continue a run.
+def _arguments_of(name: str) -> type[CommonArguments]:
+    """The arguments of train with the settings of a learner."""
+    kind, others = LEARNERS[name], [other for other in LEARNERS.names() if other != name]
+    settings = Annotated[kind, tyro.conf.arg(name="")]  # type: ignore[valid-type]
+    made = dataclasses.make_dataclass(
+        "TrainArguments", [("learner", settings, kind())], bases=(CommonArguments,), frozen=True
+    )
+    listed = ", ".join(f"with --algorithm {other}, those of {LEARNERS[other].label}" for other in others)
+    made.__doc__ = (
+        f"Train a recurrent policy on a task whose sensors fail, or continue a run.\n\n"
+        f"The settings of the learner are those of {kind.label}; {listed}."
+    )
+    return made
 
-    The settings of the learner are those of PPO; with --algorithm sac, those of soft actor-critic.
-    """
 
-    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = PPOConfig()
-
-
-@dataclasses.dataclass(frozen=True)
-class OffPolicyArguments(CommonArguments):
-    """Train a recurrent policy by soft actor-critic on a task whose sensors fail, or continue a run.
-
-    The settings of the learner are those of soft actor-critic; without --algorithm sac, those of PPO.
-    """
-
-    sac: Annotated[SACConfig, tyro.conf.arg(name="")] = SACConfig()
+ARGUMENTS_OF = {name: _arguments_of(name) for name in LEARNERS.names()}
+"""Learner → the arguments of train with its settings."""
 
 
 LAYOUT = Layout(
@@ -118,7 +115,7 @@ LAYOUT = Layout(
     groups={
         "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
         "Task and sensors": ("task", "sensors"),
-        "Learner": ("algorithm", "ppo", "sac", "rollout"),
+        "Learner": ("algorithm", "learner", "rollout"),
         "Policy": ("core", "readout", "policy"),
         "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
     },
@@ -138,10 +135,8 @@ LAYOUT = Layout(
         "sensors.hide": "Groups of sensors to leave out; `velocity` for all velocities.",
         "algorithm": "PPO, or soft actor-critic, which needs fewer steps.",
         "rollout.environments": "Environments side by side.",
-        "ppo.costate_coef": "Weight of the co-state loss.",
-        "sac.costate_coef": "Weight of the co-state loss.",
-        "ppo.learning_rate": "Adam's step size at the start.",
-        "sac.learning_rate": "Adam's step size.",
+        "learner.costate_coef": "Weight of the co-state loss.",
+        "learner.learning_rate": "Adam's step size at the start.",
         "core": "Memory:",
         "policy.hidden_size": "Width of the memory.",
         "evaluate_every": "Environment steps between two evaluations; 0 for none.",
@@ -230,12 +225,7 @@ def run(arguments: list[str]) -> int:
 
 def _all_flags() -> set[str]:
     """Flags of train, whatever the learner."""
-    return {
-        flag
-        for kind in (TrainArguments, OffPolicyArguments)
-        for setting in settings_of(kind)
-        for flag in setting.names
-    }
+    return {flag for kind in ARGUMENTS_OF.values() for setting in settings_of(kind) for flag in setting.names}
 
 
 def _shown(
@@ -270,12 +260,12 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     chosen, rest = peek.parse_known_args(arguments)
     if chosen.resume is not None:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
-        return _as_arguments(config, usual_preset(config.algorithm))
+        return _as_arguments(config, config.learner.usual_preset)
     # An unknown preset is left to the parser proper, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
     task = _task_among(rest)
     config = preset(name, task or next(iter(TASKS)).name)
-    if task is not None and chosen.algorithm in get_args(AlgorithmName):
+    if task is not None and chosen.algorithm in LEARNERS:
         check_preset(name, task, chosen.algorithm)
     policy = config.policy
     # One that the preset has anyway keeps the settings that the preset gives it.
@@ -303,8 +293,8 @@ def _task_among(words: list[str]) -> str | None:
 def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
     common = CommonArguments(
         task=config.task,
-        algorithm=config.algorithm,
-        preset=cast(PresetName, preset_name),
+        algorithm=config.learner_name,
+        preset=preset_name,
         core=CORES.name_of(type(config.policy.core)),
         readout=READOUTS.name_of(type(config.policy.readout)),
         seed=config.seed,
@@ -317,11 +307,7 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         rollout=config.rollout,
     )
     shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
-    return (
-        OffPolicyArguments(**shared, sac=config.sac)
-        if config.algorithm == "sac"
-        else TrainArguments(**shared, ppo=config.ppo)
-    )
+    return ARGUMENTS_OF[config.learner_name](**shared, learner=config.learner)  # type: ignore[call-arg]
 
 
 def _run_config(arguments: CommonArguments) -> RunConfig:
@@ -339,10 +325,14 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
         policy=arguments.policy,
         sensors=arguments.sensors,
         rollout=arguments.rollout,
-        algorithm=arguments.algorithm,
-        ppo=arguments.ppo if isinstance(arguments, TrainArguments) else PPOConfig(),
-        sac=arguments.sac if isinstance(arguments, OffPolicyArguments) else SACConfig(),
+        learner=_learner(arguments),
     )
+
+
+def _learner(arguments: CommonArguments) -> LearnerConfig:
+    """The settings of the learner, which every class of ``ARGUMENTS_OF`` has."""
+    settings: LearnerConfig = arguments.learner  # type: ignore[attr-defined]
+    return settings
 
 
 class _Changes(NamedTuple):

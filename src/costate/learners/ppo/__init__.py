@@ -1,1 +1,3 @@
-"""Proximal policy optimisation with the co-state loss, as in the paper."""
+"""Proximal policy optimisation, as in the paper."""
+
+from costate.learners.ppo.config import PPOConfig as PPOConfig

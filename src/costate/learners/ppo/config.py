@@ -1,19 +1,32 @@
-"""Settings of proximal policy optimisation, and what can be wrong with them."""
+"""Settings of proximal policy optimisation, and its answers to the rest of the library."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
-from costate.learners.rollout import RolloutConfig
+from costate._base.types import Array, Int
+from costate.learners.base import LEARNERS, LearnerConfig, Setup, Variant
 
-# Of a number with twenty digits nobody wants to see all, nor to wait for them.
-LARGEST_DIVISOR = 10_000
+if TYPE_CHECKING:
+    from costate.learners.ppo.learner import PPOLearner
 
 
+@LEARNERS.register("ppo")
 @dataclasses.dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(LearnerConfig):
     """The learner's settings; the defaults are the paper's table of hyperparameters."""
+
+    label: ClassVar[str] = "PPO"
+    usual_preset: ClassVar[str] = "nc-gru"
+    plain_preset: ClassVar[str] = "gru"
+    # The paper's.
+    usual_rollout: ClassVar[Mapping[str, Any]] = {
+        "environments": 32,
+        "rollout_length": 1000,
+        "noise_colour": 0.0,
+    }
 
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 is plain PPO."""
@@ -127,33 +140,36 @@ class PPOConfig:
                 f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout."
             )
 
+    @classmethod
+    def presets(cls) -> Mapping[str, Variant]:
+        from costate.learners.ppo.presets import PRESETS
 
-def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:
-    """Sequences in a minibatch: environments, times the pieces that each is cut into."""
-    pieces = rollout.rollout_length // (ppo.bptt_length or rollout.rollout_length)
-    return rollout.environments * pieces // ppo.minibatches
+        return PRESETS
 
+    def check(self, setup: Setup) -> None:
+        from costate.learners.ppo.checks import check_ppo
 
-def _divisors(number: int) -> list[int]:
-    """The numbers that divide another one, without those that are too large to be of use."""
-    return [divisor for divisor in range(1, min(number, LARGEST_DIVISOR) + 1) if number % divisor == 0]
+        check_ppo(setup, self)
 
+    def slowed(self, times: int) -> "PPOConfig":
+        return dataclasses.replace(self, learning_rate=self.learning_rate * 0.5**times)
 
-def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
-    """Raise unless the streams of one iteration split evenly into minibatches."""
-    length = ppo.bptt_length or rollout.rollout_length
-    if rollout.rollout_length % length:
-        divisors = _divisors(rollout.rollout_length)
-        raise ConfigError(
-            f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout cannot be cut into equal pieces. "
-            f"Lengths that work: {', '.join(map(str, divisors))}."
-        )
-    streams = rollout.environments * (rollout.rollout_length // length)
-    if streams % ppo.minibatches:
-        allowed = _divisors(streams)
-        below = rollout.environments // ppo.minibatches * ppo.minibatches
-        sizes = " or ".join(str(size) for size in (below, below + ppo.minibatches) if size > 0)
-        raise ConfigError(
-            f"{streams} streams ({rollout.environments} environments) cannot be split evenly into {ppo.minibatches} minibatches. "
-            f"Minibatches that work: {', '.join(map(str, allowed))}; or keep {ppo.minibatches} minibatches and use {sizes} environments."
-        )
+    def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:
+        from costate.learners.ppo.schedules import costate_scale, learning_rate
+
+        values = {}
+        if self.learning_rate_decay == "linear":
+            values["learning rate"] = float(learning_rate(self, setup.iterations, iteration))
+        if self.costate_warmup > 0.0:
+            values["share of the co-state loss"] = float(costate_scale(self, setup.iterations, iteration))
+        return values
+
+    def flops_per_env_step(self, setup: Setup) -> float:
+        from costate.learners.ppo.flops import flops_per_env_step
+
+        return flops_per_env_step(setup, self)
+
+    def build(self, setup: Setup) -> "PPOLearner":
+        from costate.learners.ppo.learner import PPOLearner
+
+        return PPOLearner(self, setup)

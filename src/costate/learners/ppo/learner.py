@@ -1,32 +1,57 @@
-"""Proximal policy optimisation as in the paper, behind the common interface."""
-
-from typing import Any
+"""Proximal policy optimisation as in the paper, behind the contract of learners."""
 
 import jax
 
-from costate._base.types import Array, Float, Key, UInt
+from costate._base.types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv
-from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
-from costate.learners.ppo.config import streams_per_minibatch
+from costate.learners.base import AbstractLearner, Collected, Metrics, Sequence
+from costate.learners.ppo.checks import streams_per_minibatch
+from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.update import TrainState, initial_state, update
-from costate.learners.replay import Replay
-from costate.learners.rollout import Exploration, RolloutState, begin_seeds, roll, share_of_faults
+from costate.learners.rollout import (
+    Exploration,
+    RolloutState,
+    Trajectory,
+    begin_seeds,
+    roll,
+    share_of_faults,
+)
 from costate.learners.sharding import Shards
+from costate.learners.states import Acting, Experience
 from costate.losses import build_losses
 from costate.policies.controllers import PolicyController
 from costate.policies.cores import empty_core_state
 from costate.policies.costate_loss import costate_targets
 from costate.policies.insight import PolicyInsight
-from costate.policies.policy import build_policy, unroll_policy
-from costate.policies.running_stats import normalise
+from costate.policies.policy import RecurrentActorCritic, build_policy, unroll_policy
+from costate.policies.running_stats import RunningStats, normalise
 
 
-class OnPolicy(AbstractAlgorithm):
+class PPOActing(Acting):
+    """A policy that collects, and how far training is."""
+
+    policy: RecurrentActorCritic
+    stats: RunningStats
+    iteration: Int[Array, "*N"]
+
+
+class PPOExperience(Experience):
+    """A rollout, and the value of the observation after it."""
+
+    trajectory: Trajectory
+    final_value: Float[Array, "*N B"]
+
+    @property
+    def is_first(self) -> Bool[Array, "*N T B"]:
+        return self.trajectory.is_first
+
+
+class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing, PPOExperience]):
     """Every iteration learns from its own rollout alone."""
 
     @property
     def streams(self) -> int:
-        return streams_per_minibatch(self.config.rollout, self.config.ppo)
+        return streams_per_minibatch(self.config.rollout, self.settings)
 
     @property
     def worth_a_device(self) -> int:
@@ -37,12 +62,8 @@ class OnPolicy(AbstractAlgorithm):
         return True
 
     @property
-    def warmup_iterations(self) -> int:
-        return 0
-
-    @property
     def updates_per_iteration(self) -> int:
-        return self.config.ppo.epochs * self.config.ppo.minibatches
+        return self.settings.epochs * self.settings.minibatches
 
     @property
     def cost_of_a_step(self) -> float:
@@ -58,39 +79,47 @@ class OnPolicy(AbstractAlgorithm):
         losses = build_losses(
             self.config.losses, key_losses, shape.hidden_size, shape.features, observation_size
         )
-        return initial_state(self.config.ppo, policy, key_training, observation_size, losses)
+        return initial_state(self.settings, policy, key_training, observation_size, losses)
 
-    def acting(self, state: TrainState) -> Any:
-        return state.policy, state.observation_stats, state.iteration
+    def acting(self, state: TrainState) -> PPOActing:
+        return PPOActing(state.policy, state.observation_stats, state.iteration)
 
     def begin(self, env: AbstractEnv, states: TrainState, keys: Key[Array, " N"]) -> RolloutState:
         return begin_seeds(env, states.policy, keys)
 
     def roll(
-        self, env: AbstractEnv, acting: Any, state: RolloutState, exploration: Exploration
-    ) -> tuple[RolloutState, Experience]:
-        ppo = self.config.ppo
-        policy, stats, iteration = acting
-        faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
-        rollout, with_truth = self.config.rollout, bool(self.config.losses)
+        self, env: AbstractEnv, acting: PPOActing, state: RolloutState, exploration: Exploration
+    ) -> tuple[RolloutState, PPOExperience]:
+        ppo, rollout = self.settings, self.config.rollout
+        faults = share_of_faults(rollout, self.config.iterations, acting.iteration)
         state, trajectory, final_value = roll(
-            env, rollout, ppo.discount, ppo.bptt_length, policy, stats, state, exploration, faults, with_truth
+            env,
+            rollout,
+            ppo.discount,
+            ppo.bptt_length,
+            acting.policy,
+            acting.stats,
+            state,
+            exploration,
+            faults,
+            with_truth=bool(self.config.losses),
         )
-        return state, Experience((trajectory, final_value), trajectory.is_first)
+        return state, PPOExperience(trajectory, final_value)
 
-    def collected(self, experience: Experience) -> Collected:
-        trajectory, _ = experience.rows
-        return Collected(trajectory.observation, None, trajectory.action, trajectory.reward)
+    def collected(self, experience: PPOExperience) -> Collected:
+        rows = experience.trajectory
+        return Collected(rows.observation, None, rows.action, rows.reward)
 
-    def learn(self, state: TrainState, experience: Experience, shards: Shards) -> tuple[TrainState, Metrics]:
-        trajectory, final_value = experience.rows
+    def learn(
+        self, state: TrainState, experience: PPOExperience, shards: Shards
+    ) -> tuple[TrainState, Metrics]:
         return update(
-            self.config.ppo,
+            self.settings,
             self.config.rollout,
             self.config.iterations,
             state,
-            trajectory,
-            final_value,
+            experience.trajectory,
+            experience.final_value,
             shards,
         )
 
@@ -108,13 +137,3 @@ class OnPolicy(AbstractAlgorithm):
         start = empty_core_state(state.policy.core, sequence.is_first.shape[1])
         unrolled = unroll_policy(state.policy, observation, start, sequence.is_first)
         return costate_targets(state.policy.core, state.policy.critic, unrolled.memory)
-
-    @property
-    def replay_bytes(self) -> int:
-        return 0
-
-    def detach_replay(self, state: TrainState) -> tuple[TrainState, None]:
-        return state, None
-
-    def attach_replay(self, state: TrainState, replay: Replay | None) -> TrainState:
-        return state

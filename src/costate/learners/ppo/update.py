@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -12,8 +11,10 @@ from costate.learners.averages import Metrics, episode_metrics, weighted_varianc
 from costate.learners.ppo.batch import Batch, Foresight, Rows, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
+from costate.learners.ppo.schedules import costate_scale, learning_rate, steered
 from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.learners.sharding import ALONE, Shards
+from costate.learners.states import LearnerState
 from costate.losses import WeightedLoss
 from costate.policies.cores import Memory, read_sequence
 from costate.policies.costate_loss import epistemic_spread, member_targets
@@ -23,7 +24,7 @@ from costate.policies.running_stats import RunningStats, empty_stats, merge, nor
 Part = TypeVar("Part")
 
 
-class TrainState(eqx.Module):
+class TrainState(LearnerState):
     """Everything that training changes."""
 
     policy: RecurrentActorCritic
@@ -69,32 +70,6 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
 
     return optax.chain(
         optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(step_size, eps=config.adam_epsilon)
-    )
-
-
-def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """Step size in an iteration, counted from 0, before it is steered: the same throughout, or falling linearly to reach zero after the last one."""
-    if config.learning_rate_decay == "linear":
-        return config.learning_rate * (1.0 - iteration / iterations)
-    return jnp.asarray(config.learning_rate)
-
-
-def steered(pace: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
-    """The pace after an iteration that changed the policy by ``divergence``.
-
-    Faster by half if that was less than half of the target, slower by a third if it was more than twice the target, as the penalty of Schulman et
-    al. (2017, Section 4) is steered by other factors; at most ten times faster or slower than the learning rate that was given.
-    """
-    quicker = jnp.where(divergence < 0.5 * target, pace * 1.5, pace)
-    return jnp.clip(jnp.where(divergence > 2.0 * target, pace / 1.5, quicker), 0.1, 10.0)
-
-
-def warmed_up(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
-    """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
-    return (
-        jnp.minimum(1.0, iteration / (config.costate_warmup * iterations))
-        if config.costate_warmup > 0.0
-        else 1.0
     )
 
 
@@ -214,7 +189,7 @@ def update(
         foresight,
     )
     optimiser = make_optimiser(config, iterations)
-    warmth = warmed_up(config, iterations, state.iteration)
+    warmth = costate_scale(config, iterations, state.iteration)
     learnt = Learnt(state.policy, state.optimiser, state.losses, state.loss_optimiser)
     learnt, metrics = optimise(config, optimiser, learnt, batch, keys.update, shards, warmth, state.pace)
     policy = learnt.policy

@@ -1,1 +1,3 @@
-"""Recurrent soft actor-critic with the co-state loss."""
+"""Recurrent soft actor-critic."""
+
+from costate.learners.sac.config import SACConfig as SACConfig

@@ -3,26 +3,25 @@
 import functools
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._base.counted import counted
-from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Int, Key
 from costate.learners.averages import Metrics, episode_metrics
 from costate.learners.replay import Replay, ReplayRows, append, empty_replay
 from costate.learners.rollout import RolloutConfig, iteration_keys
+from costate.learners.sac.checks import warmup_iterations
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.rollout import Episodes
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.learners.sharding import ALONE, Shards
+from costate.learners.states import LearnerState
 from costate.losses import AuxiliaryLossConfig, build_losses
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import empty_stats, merge
 
 
-class SACTrainState(eqx.Module):
+class SACTrainState(LearnerState):
     """Everything that training changes."""
 
     learner: SACState
@@ -30,34 +29,6 @@ class SACTrainState(eqx.Module):
     """None only where a state is stored or used to act."""
     key: Key[Array, ""]
     iteration: Int[Array, ""]
-
-
-def check_sac(rollout: RolloutConfig, config: SACConfig, iterations: int) -> None:
-    """Raise unless updates and replay fit to the rollout."""
-    steps = rollout.steps_per_iteration
-    if steps % config.steps_per_update:
-        raise ConfigError(
-            f"An iteration of {steps} steps ({rollout.environments} environments × {rollout.rollout_length}) has no whole number of updates at one "
-            f"for every {config.steps_per_update}. Use a divisor of {steps} for steps_per_update."
-        )
-    if config.explorers >= rollout.environments:
-        raise ConfigError(
-            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and one of them at least must do what the policy "
-            f"says. Use at most {rollout.environments - 1} explorers, or more environments."
-        )
-    warming = warmup_iterations(config, rollout)
-    if warming >= iterations:
-        raise ConfigError(
-            f"warmup_steps is {config.warmup_steps}, so learning would start after {warming * steps:,} environment steps of random controls, but the "
-            f"run ends after {iterations * steps:,} ({counted(iterations, 'iteration')} of {steps:,} steps). Ask for at least --steps "
-            f"{(warming + 1) * steps}, or for fewer --warmup-steps."
-        )
-    rows = config.replay.rows(rollout.environments)
-    if rows < rollout.rollout_length:
-        raise ConfigError(
-            f"A replay of {config.replay.capacity} steps keeps {rows} rows of each environment, fewer than the {rollout.rollout_length} that one "
-            f"iteration adds. Use a capacity of at least {rollout.rollout_length * rollout.environments}."
-        )
 
 
 def fresh_sac(
@@ -95,14 +66,6 @@ def fresh_sac(
         with_complete=config.sighted or bool(losses),
     )
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
-
-
-def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
-    """Iterations of random controls before the first that learns: as many as were asked for, and until a window fits."""
-    return max(
-        -(-config.warmup_steps // rollout.steps_per_iteration),
-        -(-config.replay.window // rollout.rollout_length),
-    )
 
 
 def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:

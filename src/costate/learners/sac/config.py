@@ -1,17 +1,40 @@
 """Settings of soft actor-critic."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.undecided import UNDECIDED
+from costate.envs.tasks import Task
+from costate.learners.base import LEARNERS, LearnerConfig, Setup, Variant
 from costate.learners.replay import ReplayConfig
 
+if TYPE_CHECKING:
+    from costate.learners.sac.learner import SACLearner
 
+# Five to twenty minutes on two cores.
+BUDGET = 1_000_000
+
+
+@LEARNERS.register("sac")
 @dataclasses.dataclass(frozen=True)
-class SACConfig:
+class SACConfig(LearnerConfig):
     """The learner's settings."""
+
+    label: ClassVar[str] = "soft actor-critic"
+    usual_preset: ClassVar[str] = "nc-sac-gru"
+    plain_preset: ClassVar[str] = "sac-gru"
+    # Few environments, so that the replay is filled no faster than it is learnt from, and 11 × 91 = 1001 rows, a whole
+    # episode with its last observation. Noise that stays on one side for a while moves a body, where white noise makes
+    # it tremble; a replay does not mind how it was explored.
+    usual_rollout: ClassVar[Mapping[str, Any]] = {
+        "environments": 16,
+        "rollout_length": 91,
+        "noise_colour": 1.0,
+    }
+    actor_reads_control: ClassVar[bool] = True
 
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 is plain SAC."""
@@ -66,3 +89,35 @@ class SACConfig:
         for name in ("costate_coef", "warmup_steps", "explorers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it cannot be negative.")
+
+    @classmethod
+    def presets(cls) -> Mapping[str, Variant]:
+        from costate.learners.sac.presets import PRESETS
+
+        return PRESETS
+
+    def budget(self, task: Task) -> int:
+        return BUDGET
+
+    def decided(self, task: Task) -> "SACConfig":
+        if self.critic is not UNDECIDED:
+            return self
+        return dataclasses.replace(self, critic="sighted" if task.observes_state else "recurrent")
+
+    def check(self, setup: Setup) -> None:
+        from costate.learners.sac.checks import check_sac
+
+        check_sac(setup, self)
+
+    def slowed(self, times: int) -> "SACConfig":
+        return dataclasses.replace(self, learning_rate=self.learning_rate * 0.5**times)
+
+    def flops_per_env_step(self, setup: Setup) -> float:
+        from costate.learners.sac.flops import flops_per_env_step
+
+        return flops_per_env_step(setup, self)
+
+    def build(self, setup: Setup) -> "SACLearner":
+        from costate.learners.sac.learner import SACLearner
+
+        return SACLearner(self, setup)

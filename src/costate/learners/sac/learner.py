@@ -1,38 +1,59 @@
-"""Recurrent soft actor-critic behind the common interface."""
-
-from typing import Any
+"""Recurrent soft actor-critic behind the contract of learners."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._base.types import Array, Float, Key, UInt
+from costate._base.types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv
-from costate.learners.base import AbstractAlgorithm, Collected, Experience, Metrics, Sequence
-from costate.learners.replay import Replay, replay_bytes
+from costate.learners.base import AbstractLearner, Collected, Metrics, Sequence
+from costate.learners.replay import Replay, ReplayRows, replay_bytes
 from costate.learners.rollout import Exploration, share_of_faults
 from costate.learners.sac.between_rollouts import (
     SACTrainState,
     fresh_sac,
     learn,
     warming_up,
-    warmup_iterations,
 )
+from costate.learners.sac.checks import warmup_iterations
+from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import judge
-from costate.learners.sac.rollout import SACRolloutState, begin_sac, roll_sac
+from costate.learners.sac.rollout import Episodes, SACRolloutState, begin_sac, roll_sac
 from costate.learners.sharding import Shards
+from costate.learners.states import Acting, Experience
 from costate.policies.controllers import SquashedController
 from costate.policies.costate_loss import targets_from_slopes
 from costate.policies.insight import SquashedInsight
-from costate.policies.sac_networks import RecurrentCritic, read_window, sac_inputs
+from costate.policies.running_stats import RunningStats
+from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, read_window, sac_inputs
 
 
-class OffPolicy(AbstractAlgorithm):
+class SACActing(Acting):
+    """An actor that collects, the critic where its memory is stored, and how far training is."""
+
+    actor: RecurrentActor
+    critic: RecurrentCritic | None
+    stats: RunningStats
+    iteration: Int[Array, "*N"]
+
+
+class SACExperience(Experience):
+    """New rows for the replay, and how episodes went."""
+
+    rows: ReplayRows
+    episodes: Episodes
+
+    @property
+    def is_first(self) -> Bool[Array, "*N T B"]:
+        return self.rows.is_first
+
+
+class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACActing, SACExperience]):
     """Every iteration adds its rollout to a replay, and learns from windows of all that is in it."""
 
     @property
     def streams(self) -> int:
-        return self.config.sac.replay.batch
+        return self.settings.replay.batch
 
     @property
     def worth_a_device(self) -> int:
@@ -46,70 +67,62 @@ class OffPolicy(AbstractAlgorithm):
 
     @property
     def warmup_iterations(self) -> int:
-        return warmup_iterations(self.config.sac, self.config.rollout)
+        return warmup_iterations(self.settings, self.config.rollout)
 
     @property
     def updates_per_iteration(self) -> int:
-        return self.config.rollout.steps_per_iteration // self.config.sac.steps_per_update
+        return self.config.rollout.steps_per_iteration // self.settings.steps_per_update
 
     @property
     def cost_of_a_step(self) -> float:
         # An update takes about as long as 48 steps of a walker.
-        return 1.0 + 48.0 / self.config.sac.steps_per_update
+        return 1.0 + 48.0 / self.settings.steps_per_update
 
     def fresh(self, seed: UInt[Array, ""]) -> SACTrainState:
         config, task = self.config, self.config.task_record
         key, sizes = jax.random.key(seed), (config.observation_size, task.action_size)
-        return fresh_sac(config.sac, config.policy, config.rollout, key, *sizes, config.losses)
+        return fresh_sac(self.settings, config.policy, config.rollout, key, *sizes, config.losses)
 
-    def acting(self, state: SACTrainState) -> Any:
-        return (
-            state.learner.networks.actor,
-            self._stored(state),
-            state.learner.observation_stats,
-            state.iteration,
-        )
+    def acting(self, state: SACTrainState) -> SACActing:
+        actor = state.learner.networks.actor
+        return SACActing(actor, self._stored(state), state.learner.observation_stats, state.iteration)
 
     def _stored(self, state: SACTrainState) -> RecurrentCritic | None:
         """The critic, where rows store what it remembers."""
-        return state.learner.networks.critic if self.config.sac.replay.start == "stored" else None
+        return state.learner.networks.critic if self.settings.replay.start == "stored" else None
 
     def begin(self, env: AbstractEnv, states: SACTrainState, keys: Key[Array, " N"]) -> SACRolloutState:
         return begin_sac(env, states.learner.networks.actor, self._stored(states), keys)
 
     def roll(
-        self, env: AbstractEnv, acting: Any, state: SACRolloutState, exploration: Exploration
-    ) -> tuple[SACRolloutState, Experience]:
-        actor, critic, stats, iteration = acting
-        warming = warming_up(self.config.sac, self.config.rollout, iteration)
-        clip, sac = self.config.rollout.observation_clip, self.config.sac
-        with_truth = sac.sighted or bool(self.config.losses)
-        faults = share_of_faults(self.config.rollout, self.config.iterations, iteration)
+        self, env: AbstractEnv, acting: SACActing, state: SACRolloutState, exploration: Exploration
+    ) -> tuple[SACRolloutState, SACExperience]:
+        sac, rollout = self.settings, self.config.rollout
         state, rows, episodes = roll_sac(
             env,
-            clip,
-            actor,
-            critic,
-            stats,
-            warming,
+            rollout.observation_clip,
+            acting.actor,
+            acting.critic,
+            acting.stats,
+            warming_up(sac, rollout, acting.iteration),
             state,
             exploration,
-            with_truth,
-            faults,
+            sac.sighted or bool(self.config.losses),
+            share_of_faults(rollout, self.config.iterations, acting.iteration),
             sac.explorers,
             sac.sighted,
         )
-        return state, Experience((rows, episodes), rows.is_first)
+        return state, SACExperience(rows, episodes)
 
-    def collected(self, experience: Experience) -> Collected:
-        rows, _ = experience.rows
+    def collected(self, experience: SACExperience) -> Collected:
+        rows = experience.rows
         return Collected(rows.observation, rows.complete, rows.action, rows.reward)
 
     def learn(
-        self, state: SACTrainState, experience: Experience, shards: Shards
+        self, state: SACTrainState, experience: SACExperience, shards: Shards
     ) -> tuple[SACTrainState, Metrics]:
-        rows, episodes = experience.rows
-        return learn(self.config.sac, self.config.rollout, state, rows, episodes, shards)
+        rows, episodes = experience.rows, experience.episodes
+        return learn(self.settings, self.config.rollout, state, rows, episodes, shards)
 
     def controller(self, state: SACTrainState) -> SquashedController:
         actor, stats = state.learner.networks.actor, state.learner.observation_stats
@@ -118,7 +131,7 @@ class OffPolicy(AbstractAlgorithm):
         )
 
     def insight(self, state: SACTrainState) -> SquashedInsight:
-        return SquashedInsight(self.controller(state), state.learner.networks.critic, self.config.sac.sighted)
+        return SquashedInsight(self.controller(state), state.learner.networks.critic, self.settings.sighted)
 
     def critic_costates(self, state: SACTrainState, sequence: Sequence) -> Float[Array, "T B F"]:
         networks, stats, clip = (
@@ -131,7 +144,7 @@ class OffPolicy(AbstractAlgorithm):
         everything = jnp.ones_like(sequence.seen)
         sighted = sac_inputs(stats, clip, sequence.complete, everything, before, sequence.is_first)
         memory = read_window(
-            networks.critic, sighted if self.config.sac.sighted else inputs, sequence.is_first, burn_in=0
+            networks.critic, sighted if self.settings.sighted else inputs, sequence.is_first, burn_in=0
         )
         control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
         _, slopes, _ = judge(networks.critic, memory.hiddens, control)
@@ -140,6 +153,10 @@ class OffPolicy(AbstractAlgorithm):
     @property
     def replay_bytes(self) -> int:
         return replay_bytes(jax.eval_shape(self.fresh, jnp.uint32(0)).replay)
+
+    @property
+    def replay_steps(self) -> int:
+        return self.settings.replay.capacity
 
     def detach_replay(self, state: SACTrainState) -> tuple[SACTrainState, Replay | None]:
         return _with_replay(state, None), state.replay

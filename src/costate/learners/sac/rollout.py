@@ -3,7 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +11,15 @@ from costate._base.types import Array, Bool, Float, Int, Key
 from costate.envs.base import AbstractEnv, EnvState, TimeStep, anything_seen, true_observation
 from costate.learners.replay import ReplayRows
 from costate.learners.rollout import Exploration, count_step, read_in_part, state_size_of
+from costate.learners.states import StreamState
 from costate.policies.controllers import scale_control
 from costate.policies.cores import step_batch
 from costate.policies.running_stats import RunningStats
 from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
 
 
-class SACRolloutState(eqx.Module):
-    """Where every stream stands between two iterations."""
+class SACRolloutState(StreamState):
+    """The place of every stream between two iterations."""
 
     env_state: EnvState
     timestep: TimeStep

@@ -5,6 +5,7 @@ from costate.policies.cores.base import CORES as CORES
 from costate.policies.cores.base import AbstractCore as AbstractCore
 from costate.policies.cores.base import AbstractFastCore as AbstractFastCore
 from costate.policies.cores.base import CoreConfig as CoreConfig
+from costate.policies.cores.base import CoreFlops as CoreFlops
 from costate.policies.cores.base import Memory as Memory
 from costate.policies.cores.base import empty_core_state as empty_core_state
 from costate.policies.cores.base import feature_gradients as feature_gradients

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -77,6 +77,14 @@ class AbstractFastCore(AbstractCore):
         """The same as the plain :func:`feature_gradients`, from the tape."""
 
 
+class CoreFlops(NamedTuple):
+    """Floating-point operations in the matrix products of one step, with as many features as hidden units."""
+
+    forward: float
+    target: float
+    """Those of the co-state's target: products with transposed input weights."""
+
+
 @dataclasses.dataclass(frozen=True)
 class CoreConfig(abc.ABC):
     """Settings of a core; a subclass is registered in ``CORES`` under the core's name."""
@@ -87,6 +95,10 @@ class CoreConfig(abc.ABC):
     @abc.abstractmethod
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> AbstractCore:
         """A core with fresh weights."""
+
+    def flops(self, hidden_size: int) -> CoreFlops | None:
+        """The matrix products of one step; None where they are not known, which only `costate bench` needs."""
+        return None
 
 
 CORES: Registry[type[CoreConfig]] = chosen_from("core", CoreConfig)

@@ -31,7 +31,7 @@ from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Float, Key
 from costate.policies.cores.affine import AbstractCell, AbstractPairCore, Affine
-from costate.policies.cores.base import CORES, CoreConfig
+from costate.policies.cores.base import CORES, CoreConfig, CoreFlops
 from costate.policies.initialisation import Initialisation, recurrent_matrices, recurrent_matrix
 
 
@@ -118,3 +118,7 @@ class CoRNNConfig(CoreConfig):
             stiffness=self.stiffness,
             damping=self.damping,
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(3.0 * square, square)

@@ -38,6 +38,7 @@ from costate.policies.cores.base import (
     CORES,
     AbstractFastCore,
     CoreConfig,
+    CoreFlops,
     Memory,
     as_rows,
     forget_at_start,
@@ -204,3 +205,9 @@ class CostateCellConfig(CoreConfig):
             frequency_bias=jnp.zeros(couplings),
             slowest_decay=self.slowest_decay,
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        # B, D and S from the observation, of which the target needs the transposes; D and S from a control that is
+        # a product of the memory.
+        observed = 2.0 * hidden_size * (3 * hidden_size - 1)
+        return CoreFlops(observed + 2.0 * self.controls * (3 * hidden_size - 1), observed)

@@ -11,6 +11,7 @@ from costate.policies.cores.base import (
     CORES,
     AbstractFastCore,
     CoreConfig,
+    CoreFlops,
     Memory,
     as_rows,
     forget_at_start,
@@ -135,3 +136,7 @@ class CTRNNConfig(CoreConfig):
             # σ(0) = 0.5: at first the memory moves half of the way in every step.
             log_alpha=jnp.zeros(hidden_size),
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(2.0 * square, square)

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from costate._base.checks import require_at_most
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, Key
-from costate.policies.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, remember
+from costate.policies.cores.base import (
+    CORES,
+    AbstractFastCore,
+    CoreConfig,
+    CoreFlops,
+    Memory,
+    as_rows,
+    remember,
+)
 from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
@@ -100,3 +108,7 @@ class FrameStackConfig(CoreConfig):
             [recurrent_matrix(k, self.initialisation, feature_size, hidden_size) for k in keys]
         )
         return FrameStack(weights, jnp.zeros(hidden_size))
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(self.frames * square, square)

@@ -13,6 +13,7 @@ from costate.policies.cores.base import (
     AbstractCore,
     AbstractFastCore,
     CoreConfig,
+    CoreFlops,
     Memory,
     as_rows,
     forget_at_start,
@@ -291,6 +292,10 @@ class GRUConfig(CoreConfig):
         weights = _gate_matrices(key, self.initialisation, feature_size, hidden_size)
         return GRU(*weights, bias=jnp.zeros((3, hidden_size)))
 
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(6.0 * square, 4.0 * square)
+
 
 @CORES.register("gru-reset-after")
 @dataclasses.dataclass(frozen=True)
@@ -309,6 +314,10 @@ class ResetAfterGRUConfig(CoreConfig):
             else jnp.zeros((4, hidden_size))
         )
         return ResetAfterGRU(*weights, bias=biases[:3], candidate_bias=biases[3])
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(6.0 * square, 3.0 * square)
 
 
 def _gate_matrices(

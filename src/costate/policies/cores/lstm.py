@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Float, Key
 from costate.policies.cores.affine import AbstractCell, AbstractPairCore, Affine, side_by_side
-from costate.policies.cores.base import CORES, CoreConfig
+from costate.policies.cores.base import CORES, CoreConfig, CoreFlops
 from costate.policies.initialisation import Initialisation, recurrent_matrices
 
 # The four drives i, f, o, g: three gates and a candidate, side by side in this order.
@@ -94,3 +94,7 @@ class LSTMConfig(CoreConfig):
             bias=jnp.zeros((GATES, hidden_size)),
             forget_bias=self.forget_bias,
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(8.0 * square, 4.0 * square)

@@ -5,7 +5,15 @@ import dataclasses
 import jax.numpy as jnp
 
 from costate._base.types import Array, Bool, Float, Key
-from costate.policies.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, remember
+from costate.policies.cores.base import (
+    CORES,
+    AbstractFastCore,
+    CoreConfig,
+    CoreFlops,
+    Memory,
+    as_rows,
+    remember,
+)
 from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
@@ -51,3 +59,7 @@ class MemorylessConfig(CoreConfig):
         return Memoryless(
             recurrent_matrix(key, self.initialisation, feature_size, hidden_size), jnp.zeros(hidden_size)
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(square, square)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from costate._base.types import Array, Float, Key
 from costate.policies.cores.affine import AbstractAffineCore, AbstractCell, Affine
-from costate.policies.cores.base import CORES, CoreConfig
+from costate.policies.cores.base import CORES, CoreConfig, CoreFlops
 from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
@@ -63,3 +63,7 @@ class RNNConfig(CoreConfig):
             recurrent_matrix(key_recurrent, self.initialisation, hidden_size, hidden_size),
             bias=jnp.zeros(hidden_size),
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        square = 2.0 * hidden_size**2
+        return CoreFlops(2.0 * square, square)

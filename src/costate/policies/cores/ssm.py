@@ -27,7 +27,15 @@ import jax.numpy as jnp
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Complex, Float, Key
-from costate.policies.cores.base import CORES, AbstractFastCore, CoreConfig, Memory, as_rows, remember
+from costate.policies.cores.base import (
+    CORES,
+    AbstractFastCore,
+    CoreConfig,
+    CoreFlops,
+    Memory,
+    as_rows,
+    remember,
+)
 from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
@@ -157,3 +165,8 @@ class SSMConfig(CoreConfig):
             log_decay=jnp.log(-0.5 * jnp.log(squares)),
             phase=jax.random.uniform(key_phase, modes, maxval=self.largest_phase),
         )
+
+    def flops(self, hidden_size: int) -> CoreFlops:
+        # Into the modes and out of them; the recurrence between is elementwise.
+        both = 2.0 * 2.0 * hidden_size * self.state_size(hidden_size)
+        return CoreFlops(both, both)

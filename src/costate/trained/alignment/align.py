@@ -8,7 +8,7 @@ from costate._base.errors import ConfigError
 from costate._base.files import output_folder, write_atomically
 from costate._base.progress import Tell, nobody, within
 from costate.envs.sensors import only_blackouts
-from costate.learners import algorithm_for
+from costate.learners import learner_for
 from costate.runs.run_directory import Run
 from costate.trained.alignment.comparison import compare
 from costate.trained.alignment.figures import draw
@@ -37,10 +37,10 @@ def align(
 ) -> Alignment:
     """Record, differentiate, compare."""
     prepare_jax()
-    algorithm = algorithm_for(run.config)
+    learner = learner_for(run.config)
     sensors = only_blackouts(run.config.sensors, settings.dropout)
     checkpoint, state = load_state(run, None, warn)
-    controller, discount = algorithm.controller(state), discount_of(run)
+    controller, discount = learner.controller(state), discount_of(run)
     moments = []
     for number in range(settings.episodes):
         tell(
@@ -59,7 +59,7 @@ def align(
             say(f"episode {number + 1}: ended by itself after {len(episode.rewards)} steps, left out")
             continue
         costates = true_costates(episode, discount, horizon=settings.horizon)
-        found = moments_of(algorithm, state, episode, costates, discount, settings.steps)
+        found = moments_of(learner, state, episode, costates, discount, settings.steps)
         if costates.doubt is not None:
             warn(
                 f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out."

@@ -12,7 +12,8 @@ from costate._base.types import Array, Float, PyTree
 from costate.control.linearisation import Linearisation
 from costate.envs.base import AbstractActuators
 from costate.envs.tasks import Played
-from costate.learners.base import AbstractAlgorithm, Sequence, State
+from costate.learners.base import AnyLearner, Sequence
+from costate.learners.states import LearnerState
 from costate.policies.controllers import AbstractController
 from costate.trained.alignment.measures import Rows
 from costate.trained.recording import Episode, in_double, one_step
@@ -57,8 +58,8 @@ class Moments:
 
 
 def moments_of(
-    algorithm: AbstractAlgorithm,
-    state: State,
+    learner: AnyLearner,
+    state: LearnerState,
     episode: Episode,
     costates: Costates,
     discount: float,
@@ -71,7 +72,7 @@ def moments_of(
             f"after them is their future, which co-states tell of."
         )
     robot = episode.stage.robot
-    stranger = untrained_like(algorithm, episode.controller)
+    stranger = untrained_like(learner, episode.controller)
     untrained = follow(stranger, robot, episode)
     compared, compared_untrained = (
         in_features(episode.controller, episode.hiddens),
@@ -95,7 +96,7 @@ def moments_of(
         untrained=untrained[part],
         compared=compared[part],
         compared_untrained=compared_untrained[part],
-        critic=critic_costates(algorithm, state, episode)[part],
+        critic=critic_costates(learner, state, episode)[part],
         gradients={
             kind: rows[part]
             for kind, rows in ({kind: -costate for kind, costate in kinds.items()} | best).items()
@@ -122,9 +123,9 @@ def hamiltonian_slopes(
     return np.asarray(steps.control_cost_gradients[:-1] + discount * following)
 
 
-def untrained_like(algorithm: AbstractAlgorithm, controller: AbstractController) -> AbstractController:
+def untrained_like(learner: AnyLearner, controller: AbstractController) -> AbstractController:
     """A controller before its first update, of another seed, with the normaliser of the trained one."""
-    fresh = algorithm.controller(jax.jit(algorithm.fresh)(jnp.uint32(algorithm.config.seed + 1)))
+    fresh = learner.controller(jax.jit(learner.fresh)(jnp.uint32(learner.config.seed + 1)))
     with jax.enable_x64(True):
         doubled: AbstractController = eqx.tree_at(lambda c: c.stats, in_double(fresh), controller.stats)
     return doubled
@@ -159,7 +160,7 @@ def in_features(
         return np.asarray(controller.in_features(jnp.asarray(hiddens)))
 
 
-def critic_costates(algorithm: AbstractAlgorithm, state: State, episode: Episode) -> Float[np.ndarray, "T F"]:
+def critic_costates(learner: AnyLearner, state: LearnerState, episode: Episode) -> Float[np.ndarray, "T F"]:
     """∂V/∂ỹ by the run's critic along an episode."""
     sequence = Sequence(
         observation=_single(episode.observations * episode.seen[:, None])[:, None],
@@ -169,7 +170,7 @@ def critic_costates(algorithm: AbstractAlgorithm, state: State, episode: Episode
         is_first=jnp.arange(len(episode.seen))[:, None] == 0,
         seen=jnp.asarray(episode.seen, bool)[:, None],
     )
-    return np.asarray(jax.jit(algorithm.critic_costates)(state, sequence))[:, 0].astype(float)
+    return np.asarray(jax.jit(learner.critic_costates)(state, sequence))[:, 0].astype(float)
 
 
 def _single(array: np.ndarray) -> Array:

@@ -1,0 +1,22 @@
+"""Matrix products of PPO for each environment step."""
+
+from costate.learners.base import Setup
+from costate.learners.ppo.config import PPOConfig
+from costate.policies.flops import core_flops, readout_flops
+
+
+def flops_per_env_step(setup: Setup, ppo: PPOConfig) -> float:
+    """Floating-point operations of rollout and update together.
+
+    The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much,
+    except that nothing is differentiated by the observation itself.
+    """
+    policy = setup.policy
+    encoder = 2.0 * setup.observation_size * policy.features
+    heads = readout_flops(policy, setup.task_record.action_size) + 2.0 * policy.hidden_size * policy.ensemble
+    core = core_flops(policy)
+    forward = encoder + core.forward + heads
+    reverse = encoder + 2.0 * (core.forward + heads)
+    # The baselines measure the co-state loss too, to be compared, but do not need it.
+    needed = core.target if ppo.costate_coef > 0.0 else 0.0
+    return forward + ppo.epochs * (forward + reverse + needed)

@@ -1,0 +1,36 @@
+"""Values of PPO that change over a run: the step size, and the weight of the co-state loss."""
+
+import jax.numpy as jnp
+
+from costate._base.types import Array, Float, Int
+from costate.learners.ppo.config import PPOConfig
+
+
+def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
+    """Step size in an iteration, counted from 0, before it is steered.
+
+    It stays the same, or falls linearly to reach zero after the last iteration.
+    """
+    if config.learning_rate_decay == "linear":
+        return config.learning_rate * (1.0 - iteration / iterations)
+    return jnp.asarray(config.learning_rate)
+
+
+def steered(lr_multiplier: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
+    """Return the multiplier of the step size after an iteration that changed the policy by ``divergence``.
+
+    It grows by half if the divergence was less than half of the target, and shrinks by a third if it was more than
+    twice the target, as the penalty of Schulman et al. (2017, Section 4) is steered by other factors. It stays
+    between 0.1 and 10.
+    """
+    quicker = jnp.where(divergence < 0.5 * target, lr_multiplier * 1.5, lr_multiplier)
+    return jnp.clip(jnp.where(divergence > 2.0 * target, lr_multiplier / 1.5, quicker), 0.1, 10.0)
+
+
+def costate_scale(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
+    """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
+    return (
+        jnp.minimum(1.0, iteration / (config.costate_warmup * iterations))
+        if config.costate_warmup > 0.0
+        else 1.0
+    )
