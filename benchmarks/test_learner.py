@@ -58,7 +58,7 @@ def minibatch(config) -> Batch:
 def gradient_of(name: str):
     config = preset(name, "WalkerStand")
     policy, batch = fresh_state(config).policy, minibatch(config)
-    program = jax.jit(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo))
+    program = jax.jit(lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.learner))
     return lambda: program(policy, batch)
 
 
@@ -103,7 +103,7 @@ def test_a_minibatch_against_its_own_matrix_products(benchmark):
     from costate.training.benchmark import flops_per_env_step
 
     config = preset("nc-gru", "WalkerStand")
-    once = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1))
+    once = dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1))
     flops = STEPS * STREAMS * (flops_per_env_step(config) - flops_per_env_step(once)) / 3.0
     size = 2048
     matrix = jnp.ones((size, size))

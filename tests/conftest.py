@@ -122,7 +122,7 @@ def small_config() -> RunConfig:
         checkpoint_every=1,
         policy=PolicyConfig(hidden_size=16),
         rollout=RolloutConfig(environments=4),
-        ppo=PPOConfig(epochs=2, minibatches=2),
+        learner=PPOConfig(epochs=2, minibatches=2),
     )
 
 

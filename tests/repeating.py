@@ -40,7 +40,7 @@ def short(
     task: str = "LQR", core: str = "gru", sensors: SensorConfig = BLACKOUTS, algorithm: str = "ppo"
 ) -> RunConfig:
     """Two iterations of twenty steps in four environments."""
-    learner = {"ppo": PPO} if algorithm == "ppo" else {"algorithm": "sac", "sac": SAC}
+    learner = {"ppo": PPO, "sac": SAC}[algorithm]
     policy = PolicyConfig(hidden_size=8, core=CORES[core]())
     return RunConfig(
         task,
@@ -49,7 +49,7 @@ def short(
         policy=policy,
         sensors=sensors,
         rollout=RolloutConfig(environments=4, rollout_length=20),
-        **learner,
+        learner=learner,
     )
 
 

@@ -182,7 +182,7 @@ def test_python_and_sweeps_explain_too():
     with pytest.raises(ConfigError, match=r"Unknown option 'buffer_size'\. It is one of sac"):
         run_config("LQR", None, None, {"buffer_size": 100})
     with pytest.raises(ConfigError, match="lr is called learning_rate here"):
-        parse_spec('tasks = ["LQR"]\nvariants = ["gru"]\n[overrides.ppo]\nlr = 1e-3', "x")
+        parse_spec('tasks = ["LQR"]\nvariants = ["gru"]\n[overrides.learner]\nlr = 1e-3', "x")
     assert instead_of("--num-envs") == "num_envs is called environments here."
     assert instead_of("nonsense") == ""
 

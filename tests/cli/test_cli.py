@@ -562,7 +562,7 @@ def test_a_preset_is_that_of_the_task_wherever_it_stands(task, critic, tmp_path,
     other = {"LQG": "LQR", "LQR": "LQG"}[task]
     assert main(["train", "--algorithm", "sac", "--out", other, task]) == 130
     assert main(["train", "--algorithm", "sac", "--overwrite", task]) == 130
-    assert [(config.task, config.sac.critic) for config in seen] == [(task, critic)] * 4
+    assert [(config.task, config.learner.critic) for config in seen] == [(task, critic)] * 4
 
 
 def test_the_learner_of_the_fast_preset_is_that_of_its_task(tmp_path, monkeypatch, capsys):
@@ -646,23 +646,23 @@ def test_presets_change_the_defaults_and_flags_change_the_presets(tmp_path, monk
         fuel.policy.readout.fuel_weight,
         fuel.policy.readout.influence,
     ) == ("CostateCellConfig", 0.5, "constant")
-    assert ctrnn.ppo.costate_coef == 0.0
+    assert ctrnn.learner.costate_coef == 0.0
     assert type(ctrnn.policy.core).__name__ == "CTRNNConfig"
     assert str(out) == os.path.join("runs", "WalkerStand", "ctrnn", "seed-0")
-    assert authors.ppo.costate_hidden == "before"
+    assert authors.learner.costate_hidden == "before"
     assert (type(authors.policy.core).__name__, authors.policy.core.initialisation) == (
         "CTRNNConfig",
         "uniform",
     )
-    assert (gru.ppo.costate_coef, gru.seed) == (0.1, 3)
+    assert (gru.learner.costate_coef, gru.seed) == (0.1, 3)
     assert str(seeded).endswith("seed-3")
     assert (
-        off_policy.algorithm,
+        off_policy.learner_name,
         off_policy.costate_coef,
-        off_policy.sac.replay.batch,
+        off_policy.learner.replay.batch,
         off_policy.rollout.environments,
     ) == ("sac", 0.1, 8, 16)
-    assert (plain.algorithm, plain.costate_coef, type(plain.policy.core).__name__) == (
+    assert (plain.learner_name, plain.costate_coef, type(plain.policy.core).__name__) == (
         "sac",
         0.0,
         "CTRNNConfig",

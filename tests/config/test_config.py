@@ -38,10 +38,10 @@ def test_every_preset_survives_the_round_trip_through_json(name):
 
 def test_a_soft_actor_critic_stored_before_statistics_could_run_on_has_them_frozen():
     config = preset("nc-sac-gru", "WalkerStand")
-    assert config.sac.observation_statistics == "running"
+    assert config.learner.observation_statistics == "running"
     stored = to_json(config)
     del stored["sac"]["observation_statistics"]
-    assert from_json(stored).sac.observation_statistics == "frozen"
+    assert from_json(stored).learner.observation_statistics == "frozen"
 
 
 def test_presets_are_the_papers_variants():
@@ -54,24 +54,26 @@ def test_presets_are_the_papers_variants():
         "nc-sac-ctrnn": 0.05,
         "fast": 0.0,
     }
-    assert [name for name in PRESETS if preset(name, "WalkerStand").algorithm == "ppo"] == list(paper)
+    assert [name for name in PRESETS if preset(name, "WalkerStand").learner_name == "ppo"] == list(paper)
     assert isinstance(preset("nc-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
     assert isinstance(preset("nc-sac-ctrnn", "WalkerStand").policy.core, CTRNNConfig)
 
 
 def test_the_fast_preset_learns_on_policy_only_where_controls_hardly_matter():
     learners = {
-        task: preset("fast", task).algorithm
+        task: preset("fast", task).learner_name
         for task in (*PAPER_TASKS, "FishUpright", "LQG", "gym:Pendulum-v1")
     }
     assert [task for task, learner in learners.items() if learner == "ppo"] == ["FingerTurnHard", "FishSwim"]
     # A critic that sees would not know the state of LQG.
-    assert preset("fast", "LQG").sac.critic == "recurrent"
+    assert preset("fast", "LQG").learner.critic == "recurrent"
     assert all(task in TASKS for task in FASTEST)
     # As many updates in an iteration, from twice the steps.
     usual, fast = preset("sac-gru", "WalkerRun"), preset("fast", "WalkerRun")
     assert fast.rollout.steps_per_iteration == 2 * usual.rollout.steps_per_iteration
-    updates = [config.rollout.steps_per_iteration // config.sac.steps_per_update for config in (usual, fast)]
+    updates = [
+        config.rollout.steps_per_iteration // config.learner.steps_per_update for config in (usual, fast)
+    ]
     assert updates == [91, 91]
     assert variant_name(dataclasses.replace(preset("fast", "FishSwim"), seed=3, steps=640_000)) == "fast"
 
@@ -82,7 +84,7 @@ def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning(
     assert from_json(old) == preset("nc-gru", "WalkerStand")
     # As it was computed before there was a choice.
     assert (
-        config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, ppo=PPOConfig(costate_coef=0.1)))
+        config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, learner=PPOConfig(costate_coef=0.1)))
         == "7bf508d1ec26"
     )
 
@@ -94,20 +96,29 @@ def test_defaults_are_the_papers_table():
         32,
         1000,
     )
-    assert (config.ppo.epochs, config.ppo.minibatches, config.ppo.learning_rate, config.ppo.adam_epsilon) == (
+    assert (
+        config.learner.epochs,
+        config.learner.minibatches,
+        config.learner.learning_rate,
+        config.learner.adam_epsilon,
+    ) == (
         4,
         4,
         2.5e-4,
         1e-5,
     )
     assert (
-        config.ppo.discount,
-        config.ppo.trace_decay,
-        config.ppo.clip_epsilon,
-        config.ppo.max_gradient_norm,
+        config.learner.discount,
+        config.learner.trace_decay,
+        config.learner.clip_epsilon,
+        config.learner.max_gradient_norm,
     ) == (0.99, 0.95, 0.2, 0.5)
-    assert (config.ppo.value_coef, config.ppo.entropy_coef, config.ppo.costate_coef) == (0.5, 0.01, 0.05)
-    assert (config.rollout.observation_clip, config.ppo.reward_clip, config.sensors.dropout) == (
+    assert (config.learner.value_coef, config.learner.entropy_coef, config.learner.costate_coef) == (
+        0.5,
+        0.01,
+        0.05,
+    )
+    assert (config.rollout.observation_clip, config.learner.reward_clip, config.sensors.dropout) == (
         10.0,
         10.0,
         0.5,
@@ -139,14 +150,14 @@ def test_hash_changes_with_any_field_and_only_then():
     assert config_hash(config) == config_hash(RunConfig("WalkerStand"))
     others = [
         dataclasses.replace(config, seed=1),
-        dataclasses.replace(config, ppo=PPOConfig(epochs=3)),
+        dataclasses.replace(config, learner=PPOConfig(epochs=3)),
         dataclasses.replace(config, policy=PolicyConfig(core=CTRNNConfig())),
     ]
     assert len({config_hash(c) for c in (config, *others)}) == 4
 
 
 def test_a_field_that_an_older_version_did_not_know_has_its_default_and_leaves_the_hash():
-    config = RunConfig("WalkerStand", seed=3, ppo=PPOConfig(epochs=2))
+    config = RunConfig("WalkerStand", seed=3, learner=PPOConfig(epochs=2))
     data = to_json(config)
     del data["checkpoint_every"], data["ppo"]["discount"]
     assert from_json(data) == config
@@ -161,16 +172,18 @@ def test_a_field_that_an_older_version_did_not_know_has_its_default_and_leaves_t
 
 
 def test_overrides_change_what_they_name_and_nothing_else():
-    config = RunConfig("WalkerStand", seed=3, ppo=PPOConfig(epochs=2))
+    config = RunConfig("WalkerStand", seed=3, learner=PPOConfig(epochs=2))
     changed = with_overrides(config, {"ppo": {"costate_coef": 0.1}, "policy": {"core": {"name": "ctrnn"}}})
     assert changed == RunConfig(
         "WalkerStand",
         seed=3,
         policy=PolicyConfig(core=CTRNNConfig()),
-        ppo=PPOConfig(epochs=2, costate_coef=0.1),
+        learner=PPOConfig(epochs=2, costate_coef=0.1),
     )
     assert with_overrides(config, {}) == config
-    with pytest.raises(ConfigError, match=r"config.ppo has an unknown field 'epoch'. Did you mean epochs"):
+    with pytest.raises(
+        ConfigError, match=r"config.learner has an unknown field 'epoch'. Did you mean epochs"
+    ):
         with_overrides(config, {"ppo": {"epoch": 3}})
 
 
@@ -180,7 +193,10 @@ def test_a_cycle_holds_at_least_one_whole_episode(length, cycle):
 
 
 def test_differing_fields_names_them_with_both_values():
-    left, right = RunConfig("WalkerStand"), RunConfig("WalkerStand", seed=3, ppo=PPOConfig(costate_coef=0.1))
+    left, right = (
+        RunConfig("WalkerStand"),
+        RunConfig("WalkerStand", seed=3, learner=PPOConfig(costate_coef=0.1)),
+    )
     assert differing_fields(to_json(left), to_json(right)) == ("ppo.costate_coef: 0.05 → 0.1", "seed: 0 → 3")
 
 
@@ -258,12 +274,12 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
         (
             lambda d: d["ppo"].update(epochs="four"),
-            "config.ppo.epochs is 'four', but it should be a whole number",
+            "config.learner.epochs is 'four', but it should be a whole number",
         ),
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
         (
             lambda d: d["ppo"].update(costate_hidden="now"),
-            "config.ppo.costate_hidden is 'now', but it should be 'after' or 'before'",
+            "config.learner.costate_hidden is 'now', but it should be 'after' or 'before'",
         ),
         (lambda d: d.update(policy=3), "config.policy should be an object"),
         (
@@ -282,7 +298,7 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
         (
             lambda d: d.update(algorithm=["ppo"]),
-            r"config.algorithm is \['ppo'\], but it should be 'ppo' or 'sac'",
+            r"config.learner_name is \['ppo'\], but it should be 'ppo' or 'sac'",
         ),
         (
             lambda d: d.update(seed=99_999_999_999_999_999_999),
@@ -291,7 +307,7 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d["sensors"].update(hide=[5]), r"config.sensors.hide\[0\] is 5, but it should be str"),
         (
             lambda d: d["ppo"].update(learning_rate=10**400),
-            "config.ppo.learning_rate is a number of 401 digits, but it must be a finite number",
+            "config.learner.learning_rate is a number of 401 digits, but it must be a finite number",
         ),
     ],
 )

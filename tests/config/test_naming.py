@@ -21,13 +21,16 @@ from costate.training.group import describe
 
 
 def ppo(**settings: object) -> RunConfig:
-    return RunConfig("WalkerStand", ppo=PPOConfig(**settings))  # type: ignore[arg-type]
+    return RunConfig("WalkerStand", learner=PPOConfig(**settings))  # type: ignore[arg-type]
 
 
 def replaying(window: int) -> RunConfig:
     usual = preset("sac-gru", "WalkerStand")
     return dataclasses.replace(
-        usual, sac=dataclasses.replace(usual.sac, replay=dataclasses.replace(usual.sac.replay, window=window))
+        usual,
+        learner=dataclasses.replace(
+            usual.learner, replay=dataclasses.replace(usual.learner.replay, window=window)
+        ),
     )
 
 
@@ -159,7 +162,7 @@ def test_a_field_that_comes_later_renames_nothing(monkeypatch):
         invented: float = 1.0
 
     plain = ppo(costate_coef=0.1)
-    later = dataclasses.replace(plain, ppo=Later(costate_coef=0.1))
+    later = dataclasses.replace(plain, learner=Later(costate_coef=0.1))
     import costate.config.naming as naming
 
     monkeypatch.setattr(naming, "preset", lambda name, task: _with(preset(name, task), Later))
@@ -187,5 +190,5 @@ def test_what_will_run_is_described_by_its_name():
 
 
 def _with(config: RunConfig, kind: type[PPOConfig]) -> RunConfig:
-    values = {field.name: getattr(config.ppo, field.name) for field in dataclasses.fields(config.ppo)}
-    return config if config.algorithm == "sac" else dataclasses.replace(config, ppo=kind(**values))
+    values = {field.name: getattr(config.learner, field.name) for field in dataclasses.fields(config.learner)}
+    return config if config.learner_name == "sac" else dataclasses.replace(config, learner=kind(**values))

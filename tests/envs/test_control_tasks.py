@@ -172,7 +172,7 @@ def whole(tmp_path_factory):
         checkpoint_every=2,
         policy=PolicyConfig(hidden_size=4),
         rollout=RolloutConfig(environments=2, rollout_length=150),
-        ppo=PPOConfig(epochs=1, minibatches=1),
+        learner=PPOConfig(epochs=1, minibatches=1),
     )
     return train(config, tmp_path_factory.mktemp("control") / "whole").run
 

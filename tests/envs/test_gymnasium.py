@@ -392,7 +392,7 @@ def small(task):
         checkpoint_every=1,
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=4, rollout_length=20),
-        ppo=PPOConfig(epochs=1, minibatches=2),
+        learner=PPOConfig(epochs=1, minibatches=2),
     )
 
 
@@ -423,14 +423,14 @@ def test_a_registered_environment_is_trained_resumed_and_evaluated(counter_task,
 @pytest.mark.thorough
 def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_reported(counter_task, tmp_path):
     config = preset("nc-sac-gru", counter_task)
-    replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)
+    replay = dataclasses.replace(config.learner.replay, capacity=800, window=12, batch=4)
     config = dataclasses.replace(
         config,
         steps=400,
         policy=dataclasses.replace(config.policy, hidden_size=6),
         rollout=RolloutConfig(environments=4, rollout_length=50),
-        sac=dataclasses.replace(
-            config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
+        learner=dataclasses.replace(
+            config.learner, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
         ),
     )
     run = train(config, tmp_path / "runs" / "sac").run

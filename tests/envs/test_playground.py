@@ -290,7 +290,7 @@ def pendulum_config():
         "playground:PendulumSwingup",
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=2, rollout_length=ROWS),
-        ppo=PPOConfig(minibatches=1, epochs=1),
+        learner=PPOConfig(minibatches=1, epochs=1),
     )
 
 
@@ -384,7 +384,7 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
         checkpoint_every=1,
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=2, rollout_length=1000),
-        ppo=PPOConfig(epochs=1, minibatches=2),
+        learner=PPOConfig(epochs=1, minibatches=2),
     )
     whole = train(config, tmp_path / "whole").run
     cut = tmp_path / "cut"

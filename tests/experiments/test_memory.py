@@ -45,12 +45,12 @@ def test_the_policies_differ_in_memory_and_sight_alone():
     faulty = SensorConfig(0.75, burst_length=5.0, hide=("velocity",))
     assert [c.sensors for c in configs.values()] == [*(faulty,) * 4, SensorConfig(0.0)]
     assert [c.costate_coef for c in configs.values()] == [0.0, 0.0, 0.0, 0.05, 0.0]
-    assert {(c.steps, c.rollout, c.policy.hidden_size, c.algorithm) for c in configs.values()} == {
+    assert {(c.steps, c.rollout, c.policy.hidden_size, c.learner_name) for c in configs.values()} == {
         (3_200_000, configs["oracle"].rollout, 128, "ppo")
     }
     assert (spec.evaluation.dropouts, spec.evaluation.episodes) == ((0.0, 0.75), 50)
     off_policy = memory_spec(["WalkerStand"], "sac", 1, None, {}, 8, 10)
-    assert {run.config.algorithm for run in off_policy.runs} == {"sac"}
+    assert {run.config.learner_name for run in off_policy.runs} == {"sac"}
 
 
 @pytest.mark.parametrize("sensors", [{"burst_length": 10}, {"dark": "hold"}])

@@ -27,7 +27,9 @@ def test_a_spec_is_variants_times_tasks_times_seeds():
     assert len(spec.runs) == 12
     assert spec.variants == ("gru", "nc-gru")
     assert spec.tasks == ("WalkerStand", "CheetahRun")
-    assert spec.runs[0].config == RunConfig("WalkerStand", steps=64_000, ppo=preset("gru", "WalkerStand").ppo)
+    assert spec.runs[0].config == RunConfig(
+        "WalkerStand", steps=64_000, learner=preset("gru", "WalkerStand").learner
+    )
     assert {run.config.seed for run in spec.runs} == {0, 1, 2}
     assert all(run.folder == config_hash(run.config) for run in spec.runs)
     assert len({run.folder for run in spec.runs}) == 12
@@ -57,12 +59,17 @@ def test_overrides_variants_and_grid_are_applied_in_this_order():
     assert (
         plain.seed,
         plain.sensors.dropout,
-        plain.ppo.epochs,
-        plain.ppo.costate_coef,
+        plain.learner.epochs,
+        plain.learner.costate_coef,
         plain.policy.hidden_size,
     ) == (5, 0.25, 8, 0.1, 16)
     assert slow.policy.core == CTRNNConfig()
-    assert (slow.seed, slow.ppo.learning_rate, slow.ppo.epochs, slow.ppo.costate_coef) == (9, 1e-4, 2, 0.2)
+    assert (slow.seed, slow.learner.learning_rate, slow.learner.epochs, slow.learner.costate_coef) == (
+        9,
+        1e-4,
+        2,
+        0.2,
+    )
 
 
 def test_the_presets_are_the_papers_experiments():
@@ -74,7 +81,7 @@ def test_the_presets_are_the_papers_experiments():
     assert figure2.evaluation == EvaluationPlan((0.5, 0.75), 100)
     assert figure2.resources == Resources()
     figure3 = load_spec("figure3")
-    assert [run.config.ppo.costate_coef for run in figure3.runs if run.config.seed == 0] == [
+    assert [run.config.learner.costate_coef for run in figure3.runs if run.config.seed == 0] == [
         0.0,
         0.01,
         0.05,
@@ -113,7 +120,7 @@ def test_everything_wrong_is_said_at_once():
         "unknown key 'seed'. Did you mean seeds",
         "Unknown task 'WalkerStnd'. Did you mean WalkerStand",
         "unknown preset 'nc-grru'. Did you mean nc-gru",
-        "grid.ppo.costate_coef is []",
+        "grid.learner.costate_coef is []",
         "resources.cores is 0",
         "unknown key 'dropout'. Did you mean dropouts",
         "unknown key 'episode'. Did you mean episodes",

@@ -18,6 +18,7 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import total_loss
 from costate.learners.ppo.update import TrainState, foresee, initial_state, update, warmed_up
 from costate.learners.rollout import RolloutConfig, begin, collect
+from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES, empty_core_state, read_sequence, scan_unroll, step_batch
 from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.cores.ensemble import build_ensemble, join_members, split_members
@@ -410,7 +411,7 @@ def test_contradictions_are_refused_before_anything_is_compiled(changes, message
         RunConfig(
             "CartpoleSwingup",
             policy=PolicyConfig(**changes.get("policy", {})),
-            ppo=PPOConfig(**changes.get("ppo", {})),
+            learner=PPOConfig(**changes.get("ppo", {})),
         )
 
 
@@ -419,7 +420,7 @@ def test_what_a_core_does_not_show_has_no_gradient_of_its_width():
         RunConfig(
             "CartpoleSwingup",
             policy=PolicyConfig(core=CORES["frame-stack"]()),
-            ppo=PPOConfig(costate_gradient="both"),
+            learner=PPOConfig(costate_gradient="both"),
         )
     with pytest.raises(ConfigError, match="need PPO"):
-        RunConfig("CartpoleSwingup", policy=PolicyConfig(ensemble=2), algorithm="sac")
+        RunConfig("CartpoleSwingup", policy=PolicyConfig(ensemble=2), learner=SACConfig())

@@ -135,8 +135,8 @@ def test_a_run_whose_faults_set_in_begins_with_sight(name):
     base = dataclasses.replace(
         preset(name, "LQR"), policy=PolicyConfig(hidden_size=4), sensors=SensorConfig(1.0)
     )
-    if base.algorithm == "sac":
-        base = dataclasses.replace(base, sac=dataclasses.replace(base.sac, warmup_steps=0))
+    if base.learner_name == "sac":
+        base = dataclasses.replace(base, learner=dataclasses.replace(base.learner, warmup_steps=0))
     rollout = dataclasses.replace(base.rollout, environments=4, rollout_length=200)
     shares = []
     for warmup, iteration in ((1.0, 0), (1.0, 2), (0.0, 0)):

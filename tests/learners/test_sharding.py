@@ -66,7 +66,7 @@ SMALL = dataclasses.replace(
     steps=3 * 8 * 50,
     policy=dataclasses.replace(preset("nc-gru", "CartpoleSwingup").policy, hidden_size=12),
     rollout=RolloutConfig(environments=8, rollout_length=50),
-    ppo=PPOConfig(epochs=2, minibatches=2),
+    learner=PPOConfig(epochs=2, minibatches=2),
 )
 
 
@@ -121,9 +121,9 @@ def test_two_devices_learn_what_one_learns(name):
     config = dataclasses.replace(
         SMALL,
         policy=dataclasses.replace(variant.policy, hidden_size=12),
-        ppo=dataclasses.replace(variant.ppo, epochs=2),
+        learner=dataclasses.replace(variant.learner, epochs=2),
     )
-    config = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, minibatches=2))
+    config = dataclasses.replace(config, learner=dataclasses.replace(config.learner, minibatches=2))
     alone, shared = updated(config, (0,), 1), updated(config, (0,), 2)
     assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
     assert_close(alone[1], shared[1])
@@ -165,7 +165,7 @@ OFF_POLICY = dataclasses.replace(
     preset("nc-sac-gru", "CartpoleSwingup"),
     policy=dataclasses.replace(preset("nc-sac-gru", "CartpoleSwingup").policy, hidden_size=12),
     rollout=RolloutConfig(environments=4, rollout_length=20),
-    sac=SACConfig(
+    learner=SACConfig(
         warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)
     ),
 )

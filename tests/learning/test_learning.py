@@ -32,7 +32,7 @@ def test_nc_gru_comes_within_five_percent_of_the_optimum_of_the_half_blind_regul
         steps=5_120_000,
         policy=PolicyConfig(hidden_size=32),
         rollout=RolloutConfig(environments=64, rollout_length=200),
-        ppo=PPOConfig(learning_rate=1e-3, discount=0.98),
+        learner=PPOConfig(learning_rate=1e-3, discount=0.98),
     )
     result, _ = evaluate(train(config, tmp_path / "run").run, episodes=3200)
     found = regret(result)

@@ -43,7 +43,7 @@ PPO_RUN = RunConfig(
     checkpoint_every=1,
     policy=PolicyConfig(hidden_size=8),
     rollout=RolloutConfig(environments=4, rollout_length=20),
-    ppo=PPOConfig(epochs=2, minibatches=2),
+    learner=PPOConfig(epochs=2, minibatches=2),
     losses=BELIEF,
 )
 SAC = SACConfig(
@@ -52,7 +52,7 @@ SAC = SACConfig(
     head_width=8,
     replay=ReplayConfig(capacity=160, window=8, burn_in=4, batch=4),
 )
-SAC_RUN = dataclasses.replace(PPO_RUN, algorithm="sac", ppo=PPOConfig(), sac=SAC)
+SAC_RUN = dataclasses.replace(PPO_RUN, learner=SAC)
 RUNS = pytest.mark.parametrize("config", [PPO_RUN, SAC_RUN], ids=["ppo", "sac"])
 
 
@@ -241,10 +241,10 @@ def run_metrics(run: Run) -> list[float]:
 @RUNS
 def test_predicting_the_observation_is_learnt(tmp_path, config):
     """On a pendulum, over 60 iterations; the first and the last twenty are two cycles of episodes each."""
-    changes = {"ppo": dataclasses.replace(config.ppo, learning_rate=3e-3, learning_rate_decay="none")}
-    if config.algorithm == "sac":
+    changes = {"ppo": dataclasses.replace(config.learner, learning_rate=3e-3, learning_rate_decay="none")}
+    if config.learner_name == "sac":
         replay = ReplayConfig(capacity=4000, window=8, burn_in=4, batch=16)
-        changes = {"sac": dataclasses.replace(config.sac, learning_rate=3e-3, replay=replay)}
+        changes = {"sac": dataclasses.replace(config.learner, learning_rate=3e-3, replay=replay)}
     longer = dataclasses.replace(
         config,
         task="TorquePendulum",

@@ -49,8 +49,8 @@ CONFIGS = {
     "two-part": config_of(policy=PolicyConfig(hidden_size=8, core=CoRNNConfig())),
     "mapped": config_of(policy=PolicyConfig(hidden_size=8, feature_size=5)),
     "ensemble": config_of(policy=PolicyConfig(hidden_size=8, ensemble=3)),
-    "sac-sighted": config_of(algorithm="sac", sac=SACConfig(warmup_steps=0)),
-    "sac-recurrent": config_of(algorithm="sac", sac=SACConfig(warmup_steps=0, critic="recurrent")),
+    "sac-sighted": config_of(learner=SACConfig(warmup_steps=0)),
+    "sac-recurrent": config_of(learner=SACConfig(warmup_steps=0, critic="recurrent")),
 }
 
 

@@ -28,7 +28,7 @@ from costate.runs.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders
 
 # Ten steps in an iteration, of two environments.
 CONFIG = RunConfig(
-    "WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), ppo=PPOConfig(minibatches=2)
+    "WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), learner=PPOConfig(minibatches=2)
 )
 
 
@@ -165,7 +165,7 @@ def config_with(**changes):
         ),
         (
             {"config": config_with(ppo={"learning_rate": 10**400})},
-            "config.ppo.learning_rate is a number of 401 digits",
+            "config.learner.learning_rate is a number of 401 digits",
         ),
         ({"config": config_with(ppo={"learning_rate": float("nan")})}, "learning_rate is nan"),
         ({"iteration": 3}, "iteration 3 and step 20, but an iteration has 10 steps"),

@@ -19,7 +19,7 @@ SMALL = RunConfig(
     steps=4000,
     policy=PolicyConfig(hidden_size=4),
     rollout=RolloutConfig(environments=4),
-    ppo=PPOConfig(epochs=1, minibatches=1),
+    learner=PPOConfig(epochs=1, minibatches=1),
 )
 
 

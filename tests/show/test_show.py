@@ -227,7 +227,7 @@ def test_a_robot_is_darker_in_the_dark_and_the_ground_is_not() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("runs")
-    plain = dataclasses.replace(SMALL, ppo=dataclasses.replace(SMALL.ppo, costate_coef=0.0), seed=1)
+    plain = dataclasses.replace(SMALL, learner=dataclasses.replace(SMALL.learner, costate_coef=0.0), seed=1)
     return [made_run(folder / "nc", SMALL), made_run(folder / "plain", plain)]
 
 
@@ -247,7 +247,7 @@ def test_a_player_plays_the_episode_that_exact_states_are_recorded_of(runs: list
 
 
 def test_a_player_of_soft_actor_critic_shows_its_critic(tmp_path: pathlib.Path) -> None:
-    run = made_run(tmp_path / "sac", dataclasses.replace(SMALL, algorithm="sac", sac=SACConfig(head_width=8)))
+    run = made_run(tmp_path / "sac", dataclasses.replace(SMALL, learner=SACConfig(head_width=8)))
     player = Player(run, 4000, pytest.fail)
     seen, blind = player.advance(dark=False)[0], player.advance(dark=True)[0]
     assert player.env_steps == 4000

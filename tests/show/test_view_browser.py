@@ -78,7 +78,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("runs")
-    plain = dataclasses.replace(SMALL, ppo=dataclasses.replace(SMALL.ppo, costate_coef=0.0), seed=1)
+    plain = dataclasses.replace(SMALL, learner=dataclasses.replace(SMALL.learner, costate_coef=0.0), seed=1)
     runs = [made_run(folder / "nc", SMALL), made_run(folder / "plain", plain)]
     with served(*(str(run.path) for run in runs), "--dropout", "0") as (found, _):
         yield found

@@ -23,6 +23,7 @@ from costate.deploy.policy import Policy
 from costate.deploy.runners import numpy_step, trained_step
 from costate.envs.base import AbstractActuators, TimeStep
 from costate.envs.sensors import SensorConfig
+from costate.learners import LEARNERS
 from costate.learners.rollout import RolloutConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run
@@ -40,7 +41,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         policy=SMALL,
         rollout=RolloutConfig(4, 1000),
         sensors=HIDDEN,
-        algorithm=request.param,
+        learner=LEARNERS[request.param](),
     )
     return made_run(tmp_path_factory.mktemp("absent") / "run", config)
 

@@ -121,10 +121,10 @@ def trained(request, tmp_path_factory):
     """One short run of each learner on a task with exact states."""
     config = preset(request.param, "LQR")
     small = {"policy": dataclasses.replace(config.policy, hidden_size=6), "rollout": RolloutConfig(4, 50)}
-    if config.algorithm == "sac":
-        replay = dataclasses.replace(config.sac.replay, capacity=800, window=12, batch=4)
+    if config.learner_name == "sac":
+        replay = dataclasses.replace(config.learner.replay, capacity=800, window=12, batch=4)
         small["sac"] = dataclasses.replace(
-            config.sac, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
+            config.learner, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
         )
     config = dataclasses.replace(config, steps=600, checkpoint_every=1, **small)
     return train(config, tmp_path_factory.mktemp(request.param) / "run").run
@@ -184,7 +184,7 @@ def test_the_critics_costates_are_those_of_the_loss(trained):
     found = critic_costates(algorithm, state, episode)
     assert found.shape == (20, 6)
     assert np.isfinite(found).all()
-    if trained.config.algorithm == "ppo":
+    if trained.config.learner_name == "ppo":
         shown = jnp.asarray(episode.observations * episode.seen[:, None], jnp.float32)[:, None]
         features = state.policy.encoder.encode(normalise(state.observation_stats, shown, 10.0))
         memory = read_sequence(state.policy.core, features, jnp.zeros((1, 6)), (jnp.arange(20) == 0)[:, None])

@@ -35,7 +35,7 @@ def run(tmp_path_factory):
         steps=4000,
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=4),
-        ppo=PPOConfig(epochs=1, minibatches=1),
+        learner=PPOConfig(epochs=1, minibatches=1),
     )
     return train(config, tmp_path_factory.mktemp("evaluation") / "run").run
 

@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=4),
     )
-    small = dataclasses.replace(small, ppo=PPOConfig(epochs=1, minibatches=1))
+    small = dataclasses.replace(small, learner=PPOConfig(epochs=1, minibatches=1))
     folder = tmp_path_factory.mktemp("robustness")
     return [train(dataclasses.replace(small, seed=seed), folder / f"seed-{seed}").run for seed in (0, 1)]
 

@@ -79,7 +79,7 @@ def faulty_run(tmp_path_factory):
     config = RunConfig(
         "LQR", steps=1600, policy=PolicyConfig(hidden_size=8), sensors=sensors, rollout=RolloutConfig(4, 200)
     )
-    config = dataclasses.replace(config, ppo=PPOConfig(epochs=1, minibatches=1))
+    config = dataclasses.replace(config, learner=PPOConfig(epochs=1, minibatches=1))
     return train(config, tmp_path_factory.mktemp("faults") / "run").run
 
 

@@ -173,16 +173,14 @@ def short(learner: str = "ppo") -> RunConfig:
             head_width=8,
             replay=ReplayConfig(capacity=800, window=8, burn_in=4, batch=4),
         )
-        return RunConfig(
-            "LQR", steps=800, checkpoint_every=1, policy=policy, rollout=rollout, algorithm="sac", sac=sac
-        )
+        return RunConfig("LQR", steps=800, checkpoint_every=1, policy=policy, rollout=rollout, learner=sac)
     return RunConfig(
         "LQR",
         steps=800,
         checkpoint_every=1,
         policy=policy,
         rollout=rollout,
-        ppo=PPOConfig(epochs=1, minibatches=1),
+        learner=PPOConfig(epochs=1, minibatches=1),
     )
 
 

@@ -4,13 +4,13 @@ import dataclasses
 import json
 
 import pytest
+from costate.training.flops import flops_per_env_step
 
 from costate.cli import main
 from costate.config.presets import preset
 from costate.learners.ppo.config import PPOConfig
 from costate.policies.policy import PolicyConfig
 from costate.training.benchmark import Benchmark, measure_starts, table
-from costate.training.flops import flops_per_env_step
 
 
 def test_flops_are_those_of_a_hand_count():
@@ -33,7 +33,8 @@ def test_flops_grow_with_the_square_of_the_width_and_with_epochs():
     wide = dataclasses.replace(config, policy=PolicyConfig(hidden_size=1280))
     assert flops_per_env_step(wide) / flops_per_env_step(config) == pytest.approx(100.0, rel=0.01)
     one, two, four = (
-        flops_per_env_step(dataclasses.replace(config, ppo=PPOConfig(epochs=epochs))) for epochs in (1, 2, 4)
+        flops_per_env_step(dataclasses.replace(config, learner=PPOConfig(epochs=epochs)))
+        for epochs in (1, 2, 4)
     )
     assert four - two == pytest.approx(2 * (two - one))
     # The baseline needs no co-state target: four products less of 128 × 128 in each epoch.

@@ -37,7 +37,7 @@ def tiny(iterations: int, learning_rate_decay: str = "none", fault_warmup: float
         checkpoint_every=1,
         policy=PolicyConfig(hidden_size=4),
         rollout=RolloutConfig(environments=2, rollout_length=200, fault_warmup=fault_warmup),
-        ppo=PPOConfig(epochs=1, minibatches=1, learning_rate_decay=learning_rate_decay),
+        learner=PPOConfig(epochs=1, minibatches=1, learning_rate_decay=learning_rate_decay),
     )
 
 
@@ -57,8 +57,7 @@ def off_policy(iterations: int) -> RunConfig:
         checkpoint_every=20,
         policy=PolicyConfig(hidden_size=4),
         rollout=rollout,
-        algorithm="sac",
-        sac=sac,
+        learner=sac,
     )
 
 
@@ -117,7 +116,7 @@ def test_all_that_depends_on_the_length_is_told():
         "to 6,400 steps; from here on as in a run of that length: share of the sensor faults 0.25 instead of 0.5"
     )
     assert schedules(tiny(8), 2) == {}
-    warm = dataclasses.replace(tiny(8), ppo=PPOConfig(epochs=1, minibatches=1, costate_warmup=1.0))
+    warm = dataclasses.replace(tiny(8), learner=PPOConfig(epochs=1, minibatches=1, costate_warmup=1.0))
     assert schedules(warm, 4) == {"learning rate": pytest.approx(1.25e-4), "share of the co-state loss": 0.5}
     # Nothing changes for what is never done.
     assert length_change(tiny(8, "linear"), tiny(2, "linear"), 2) == "made shorter: from 3,200 to 800 steps"

@@ -110,7 +110,7 @@ class Cut(SilentReporter):
 
 
 for document in json.loads(sys.argv[1]):
-    config, out = from_json(document), sys.argv[2] + "/" + document["algorithm"]
+    config, out = from_json(document), sys.argv[2] + "/" + document["learner"]["name"]
     train(config, f"{out}-whole", devices=1)
     try:
         train(config, f"{out}-cut", devices=1, reporter=Cut())
@@ -127,10 +127,10 @@ def test_as_compiled_for_users_a_run_that_was_cut_off_equals_one_that_was_not(tm
         ReplayConfig(capacity=1600, window=8, burn_in=4, batch=4),
     )
     longer = {"steps": 1600, "checkpoint_every": 1, "rollout": rollout}
-    sac = dataclasses.replace(short(algorithm="sac").sac, replay=replay)
+    sac = dataclasses.replace(short(algorithm="sac").learner, replay=replay)
     configs = [
         dataclasses.replace(short(), **longer),
-        dataclasses.replace(short(algorithm="sac"), sac=sac, **longer),
+        dataclasses.replace(short(algorithm="sac"), learner=sac, **longer),
     ]
     environment = {
         name: value
@@ -148,7 +148,7 @@ def test_as_compiled_for_users_a_run_that_was_cut_off_equals_one_that_was_not(tm
     assert done.returncode == 0, done.stderr
     for config in configs:
         whole, cut = (
-            result_of(open_run(tmp_path / f"{config.algorithm}-{name}")) for name in ("whole", "cut")
+            result_of(open_run(tmp_path / f"{config.learner_name}-{name}")) for name in ("whole", "cut")
         )
         assert len(whole[0]) == 4
         assert whole == cut

@@ -13,6 +13,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.base import TimeStep
 from costate.envs.tasks import TASKS
 from costate.learners.base import Collected
+from costate.learners.sac.config import SACConfig
 from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
 from costate.trained.trained import load_state
@@ -142,7 +143,7 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(
 
 def wild(config: RunConfig) -> RunConfig:
     return dataclasses.replace(
-        config, diverged="slow-down", ppo=dataclasses.replace(config.ppo, learning_rate=1e30)
+        config, diverged="slow-down", learner=dataclasses.replace(config.learner, learning_rate=1e30)
     )
 
 
@@ -157,7 +158,7 @@ def test_a_run_slows_down_by_itself_and_finishes(
         return (
             slowed(config, times)
             if times < 2
-            else dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, learning_rate=1e-4))
+            else dataclasses.replace(config, learner=dataclasses.replace(config.learner, learning_rate=1e-4))
         )
 
     monkeypatch.setattr(RunConfig, "slowed", tamed)
@@ -188,7 +189,7 @@ def test_a_run_that_nothing_helps_stops(quick_config: RunConfig, tmp_path: pathl
 def test_halving() -> None:
     config = RunConfig(task="CartpoleSwingup")
     assert config.slowed(0) == config
-    assert config.slowed(3).ppo.learning_rate == pytest.approx(2.5e-4 / 8)
-    assert RunConfig(task="CartpoleSwingup", algorithm="sac").slowed(1).sac.learning_rate == pytest.approx(
-        5e-4
-    )
+    assert config.slowed(3).learner.learning_rate == pytest.approx(2.5e-4 / 8)
+    assert RunConfig(task="CartpoleSwingup", learner=SACConfig()).slowed(
+        1
+    ).learner.learning_rate == pytest.approx(5e-4)

@@ -7,6 +7,7 @@ import jax
 import jax.extend.core
 import jax.numpy as jnp
 import pytest
+from costate.training.flops import flops_per_env_step, flops_per_update
 
 from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig
@@ -17,7 +18,6 @@ from costate.learners.sac.config import SACConfig
 from costate.learners.sac.update import sac_update
 from costate.policies.cores import CORES, empty_core_state
 from costate.policies.policy import act
-from costate.training.flops import flops_per_env_step, flops_per_update
 from costate.training.programs import fresh_state
 
 STEPS, STREAMS = 6, 3
@@ -69,7 +69,7 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     config = with_core(name)
     state = fresh_state(config)
     gradient = jax.make_jaxpr(
-        lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.ppo)
+        lambda policy, batch: jax.grad(total_loss, has_aux=True)(policy, batch, config.learner)
     )
     counted = product_flops(gradient(state.policy, minibatch(config)).jaxpr) / (STEPS * STREAMS)
     rollout = (
@@ -81,10 +81,12 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
         / STREAMS
     )
     expected = flops_per_env_step(config)
-    one_epoch = flops_per_env_step(dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, epochs=1)))
+    one_epoch = flops_per_env_step(
+        dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1))
+    )
     assert rollout == pytest.approx(one_epoch - (expected - one_epoch) / 3, rel=1e-9)
     # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some 700,000.
-    assert counted == pytest.approx((expected - rollout) / config.ppo.epochs, rel=0.01)
+    assert counted == pytest.approx((expected - rollout) / config.learner.epochs, rel=0.01)
 
 
 @pytest.mark.quick("nc-gru-recurrent")
@@ -95,10 +97,12 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
 def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(policy, critic):
     sac = SACConfig(critic=critic, replay=ReplayConfig(capacity=2000, window=6, burn_in=2, batch=STREAMS))
     config = dataclasses.replace(
-        preset("nc-sac-gru", "WalkerStand"), policy=with_core(policy).policy, sac=sac
+        preset("nc-sac-gru", "WalkerStand"), policy=with_core(policy).policy, learner=sac
     )
     state = fresh_state(config)
-    program = jax.make_jaxpr(lambda learner, replay, key: sac_update(config.sac, 10.0, learner, replay, key))
+    program = jax.make_jaxpr(
+        lambda learner, replay, key: sac_update(config.learner, 10.0, learner, replay, key)
+    )
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
     # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first rows' memory is formed and not used.
     assert counted == pytest.approx(flops_per_update(config), rel=0.01)

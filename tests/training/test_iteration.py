@@ -29,13 +29,13 @@ SMALL = RunConfig(
     steps=2 * 4 * 20,
     policy=PolicyConfig(hidden_size=8),
     rollout=RolloutConfig(environments=4, rollout_length=20),
-    ppo=PPOConfig(epochs=2, minibatches=2),
+    learner=PPOConfig(epochs=2, minibatches=2),
 )
 OFF_POLICY = dataclasses.replace(
     preset("nc-sac-gru", "LQR"),
     policy=dataclasses.replace(preset("nc-sac-gru", "LQR").policy, hidden_size=8),
     rollout=SMALL.rollout,
-    sac=SACConfig(
+    learner=SACConfig(
         warmup_steps=0, head_width=8, replay=ReplayConfig(capacity=160, window=6, burn_in=2, batch=4)
     ),
 )

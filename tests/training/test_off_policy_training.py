@@ -45,8 +45,7 @@ def config() -> RunConfig:
         checkpoint_every=CYCLE,
         policy=PolicyConfig(hidden_size=8),
         rollout=RolloutConfig(environments=ENVIRONMENTS, rollout_length=ROWS),
-        algorithm="sac",
-        sac=SACConfig(
+        learner=SACConfig(
             steps_per_update=26,
             warmup_steps=1500,
             explorers=1,
@@ -123,8 +122,7 @@ def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not
         checkpoint_every=2,
         policy=PolicyConfig(4),
         rollout=RolloutConfig(2, 20),
-        algorithm="sac",
-        sac=sac,
+        learner=sac,
     )
     whole = train(config, tmp_path / "whole").run
     assert [row["training/updates"] for row in whole.read_metrics()] == [0.0, 2.0, 2.0, 2.0, 2.0, 2.0]
@@ -172,8 +170,7 @@ def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_
         checkpoint_every=16,
         policy=PolicyConfig(4),
         rollout=RolloutConfig(2, 25),
-        algorithm="sac",
-        sac=sac,
+        learner=sac,
     )
     assert (config.cycle, config.iterations) == (8, 32)
     whole = train(config, tmp_path / "whole").run
@@ -297,18 +294,18 @@ def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, message):
-    base = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(costate_coef=0.1))
+    base = dataclasses.replace(preset("nc-sac-gru", "WalkerStand"), learner=SACConfig(costate_coef=0.1))
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(base, **changes)
 
 
 def test_a_critic_without_memory_is_not_given_to_a_task_that_needs_one():
-    assert preset("nc-sac-gru", "LQR").sac.critic == "sighted"
-    assert preset("nc-sac-gru", "LQG").sac.critic == "recurrent"
+    assert preset("nc-sac-gru", "LQR").learner.critic == "sighted"
+    assert preset("nc-sac-gru", "LQG").learner.critic == "recurrent"
     with pytest.raises(
         ConfigError, match="what LQG shows without blackouts does not determine its state either"
     ):
-        dataclasses.replace(preset("nc-sac-gru", "LQG"), sac=SACConfig(critic="sighted"))
+        dataclasses.replace(preset("nc-sac-gru", "LQG"), learner=SACConfig(critic="sighted"))
 
 
 def test_a_run_that_would_never_learn_is_refused():
@@ -344,7 +341,7 @@ def test_controls_without_bounds_to_speak_of_are_not_scaled_to_them():
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):
     config = dataclasses.replace(
-        preset("nc-sac-gru", "CartpoleSwingup"), sac=SACConfig(replay=ReplayConfig(batch=5))
+        preset("nc-sac-gru", "CartpoleSwingup"), learner=SACConfig(replay=ReplayConfig(batch=5))
     )
     with pytest.raises(ConfigError, match="5 streams of a minibatch cannot be split evenly over 2"):
         train(config, tmp_path / "run", devices=2)
@@ -353,7 +350,7 @@ def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):
 
 def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_path):
     config = dataclasses.replace(
-        preset("nc-sac-gru", "WalkerStand"), sac=SACConfig(replay=ReplayConfig(capacity=10**12))
+        preset("nc-sac-gru", "WalkerStand"), learner=SACConfig(replay=ReplayConfig(capacity=10**12))
     )
     with pytest.raises(CostateError, match=r"A replay of 1,000,000,000,000 steps takes .* GB"):
         train(config, tmp_path / "run")
@@ -373,14 +370,14 @@ def test_a_replay_that_does_not_fit_into_memory_is_refused_with_its_size(tmp_pat
 def test_every_preset_trains(tmp_path, name, start, critic):
     replay = ReplayConfig(capacity=400, window=12, batch=4, start=start)
     sac = dataclasses.replace(
-        preset(name, "FingerTurnHard").sac,
+        preset(name, "FingerTurnHard").learner,
         warmup_steps=0,
         steps_per_update=50,
         head_width=8,
         critic=critic,
         replay=replay,
     )
-    config = two_iterations(name, sac=sac)
+    config = two_iterations(name, learner=sac)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert [row["training/updates"] for row in rows] == [0.0, 4.0]
     assert 0.0 <= rows[-1]["losses/costate"] <= 2.0

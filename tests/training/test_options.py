@@ -34,7 +34,7 @@ def test_options_are_those_of_the_command_line():
         3,
         0.75,
     )
-    assert (config.ppo.costate_coef, config.policy.hidden_size, config.sensors.hide) == (
+    assert (config.learner.costate_coef, config.policy.hidden_size, config.sensors.hide) == (
         0.1,
         32,
         ("velocity",),
@@ -121,8 +121,7 @@ def test_a_part_of_which_some_is_given_has_the_rest_from_the_learner(monkeypatch
         diverged="slow-down",
         policy=PolicyConfig(core=CTRNNConfig()),
         rollout=RolloutConfig(environments=32),
-        algorithm="sac",
-        sac=SACConfig(costate_coef=0.1, replay=ReplayConfig(window=36)),
+        learner=SACConfig(costate_coef=0.1, replay=ReplayConfig(window=36)),
     )
     assert (written.rollout.rollout_length, written.rollout.noise_colour) == (91, 1.0)
     options = {
@@ -142,9 +141,9 @@ def test_a_part_of_which_some_is_given_has_the_rest_from_the_learner(monkeypatch
 
 def test_another_learner_starts_from_what_it_needs():
     assert with_overrides(RunConfig("LQG", seed=3), {"algorithm": "sac"}) == RunConfig(
-        "LQG", seed=3, algorithm="sac"
+        "LQG", seed=3, learner=SACConfig()
     )
-    assert with_overrides(RunConfig("LQG", seed=3, algorithm="sac"), {"algorithm": "ppo"}) == RunConfig(
+    assert with_overrides(RunConfig("LQG", seed=3, learner=SACConfig()), {"algorithm": "ppo"}) == RunConfig(
         "LQG", seed=3
     )
     assert dataclasses.replace(RunConfig("LQR"), task="LQG") == RunConfig("LQG")

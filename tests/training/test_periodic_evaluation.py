@@ -152,11 +152,11 @@ def test_off_policy_runs_are_evaluated_too(tmp_path):
         evaluate_every=1600,
         policy=dataclasses.replace(config.policy, hidden_size=8),
         rollout=dataclasses.replace(config.rollout, environments=4, rollout_length=100),
-        sac=dataclasses.replace(
-            config.sac,
+        learner=dataclasses.replace(
+            config.learner,
             steps_per_update=100,
             warmup_steps=400,
-            replay=dataclasses.replace(config.sac.replay, capacity=4000),
+            replay=dataclasses.replace(config.learner.replay, capacity=4000),
         ),
     )
     run = train(config, tmp_path / "run").run

@@ -22,7 +22,7 @@ from costate.training.console import Progression
 from costate.training.course import restarts_within
 from costate.training.loop import resume, train
 
-ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "FingerTurnHard").algorithm == "ppo"]
+ON_POLICY_PRESETS = [name for name in PRESETS if preset(name, "FingerTurnHard").learner_name == "ppo"]
 
 
 def two_iterations(name: str, **learner: Any) -> RunConfig:
@@ -69,7 +69,9 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(
     if steered:
         config = dataclasses.replace(
             config,
-            ppo=dataclasses.replace(config.ppo, epochs=2, learning_rate_decay="adaptive", target_kl=1e-3),
+            learner=dataclasses.replace(
+                config.learner, epochs=2, learning_rate_decay="adaptive", target_kl=1e-3
+            ),
         )
     whole = train(config, tmp_path / "whole").run
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +152,9 @@ def test_metrics_have_the_names_people_look_for(whole):
 
 
 def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path, small_config):
-    wild = dataclasses.replace(small_config, ppo=dataclasses.replace(small_config.ppo, learning_rate=1e30))
+    wild = dataclasses.replace(
+        small_config, learner=dataclasses.replace(small_config.learner, learning_rate=1e30)
+    )
     with pytest.raises(
         DivergedError,
         match=r"diverged in iteration \d.*losses/.* not finite.*step_000000000000.*--learning-rate",
@@ -260,9 +264,9 @@ def test_restarts_are_counted_once():
 )
 def test_every_preset_trains_and_so_do_truncated_gradients(tmp_path, name, bptt_length):
     ppo = dataclasses.replace(
-        preset(name, "FingerTurnHard").ppo, epochs=1, minibatches=2, bptt_length=bptt_length
+        preset(name, "FingerTurnHard").learner, epochs=1, minibatches=2, bptt_length=bptt_length
     )
-    config = two_iterations(name, ppo=ppo)
+    config = two_iterations(name, learner=ppo)
     rows = train(config, tmp_path / "run").run.read_metrics()
     assert len(rows) == 2
     assert 0.0 <= rows[-1]["losses/costate"] <= 2.0

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from costate._base.plain_data import chosen_from
 from costate._base.registry import Registry
@@ -130,7 +130,7 @@ class LearnerConfig(abc.ABC):
         """Environment steps of a run that asks for no number of them."""
         return task.budget
 
-    def decided(self, task: Task) -> Self:
+    def decided(self, task: Task) -> "LearnerConfig":
         """Return the settings with those filled in that the task decides."""
         return self
 
@@ -139,7 +139,7 @@ class LearnerConfig(abc.ABC):
         """Raise a ConfigError unless these settings fit the rest of the config."""
 
     @abc.abstractmethod
-    def slowed(self, times: int) -> Self:
+    def slowed(self, times: int) -> "LearnerConfig":
         """Return the settings with the learning rate halved ``times`` times."""
 
     def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:

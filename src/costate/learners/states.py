@@ -5,6 +5,7 @@ they are told of a property.
 """
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -41,6 +42,10 @@ class StreamState(eqx.Module):
     else:
         env_state: eqx.AbstractVar[EnvState]
         timestep: eqx.AbstractVar[TimeStep]
+
+    def with_env(self, env_state: EnvState) -> "StreamState":
+        """Return the same with another state of the simulator, which may be none."""
+        return dataclasses.replace(self, env_state=env_state)  # type: ignore[call-arg]
 
 
 class Acting(eqx.Module):

@@ -141,17 +141,13 @@ def roll_seeds(
     """A rollout of all seeds together; everything but a simulator's state that they share has the seeds as its first axis."""
 
     def one(acting: Acting, env_state: Any, state: Any, exploration: Exploration) -> tuple[Any, ...]:
-        state, experience = learner.roll(
-            env, acting, dataclasses.replace(state, env_state=env_state), exploration
-        )
-        return state.env_state, dataclasses.replace(state, env_state=None), experience
+        state, experience = learner.roll(env, acting, state.with_env(env_state), exploration)
+        return state.env_state, state.with_env(None), experience
 
     axis = env.seed_axis
     every = jax.vmap(one, in_axes=(0, axis, 0, 0), out_axes=(axis, 0, 0))
-    env_state, rest, experience = every(
-        acting, state.env_state, dataclasses.replace(state, env_state=None), exploration
-    )
-    return dataclasses.replace(rest, env_state=env_state), experience
+    env_state, rest, experience = every(acting, state.env_state, state.with_env(None), exploration)
+    return rest.with_env(env_state), experience
 
 
 def lower_update(

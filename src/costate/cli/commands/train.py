@@ -144,7 +144,9 @@ LAYOUT = Layout(
         "live": "Watch training in the browser.",
         "wandb": "Project at Weights & Biases to log to as well.",
     },
-    closing="All {count} settings: `costate train --help-all`; those of soft actor-critic: --algorithm sac --help-all.",
+    closing="All {count} settings: `costate train --help-all`; those of "
+    + ", ".join(f"{LEARNERS[name].label}: --algorithm {name} --help-all" for name in LEARNERS.names()[1:])
+    + ".",
 )  # fmt: skip
 
 
