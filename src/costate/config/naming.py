@@ -11,7 +11,6 @@ from typing import Any
 from costate._base.first_release import CHOSEN, changes
 from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig, flat_json
-from costate.learners import LEARNERS
 
 APART = frozenset({"task", "seed", "steps", "checkpoint_every", "evaluate_every"})
 """Fields that are in no name: folders say task and seed, and a budget does not make another variant."""
@@ -42,14 +41,10 @@ def variant_name(config: RunConfig, wanted: str = "") -> str:
 
 
 def _bases(config: RunConfig) -> dict[str, RunConfig]:
-    """Return the presets of a config's learner from which its name can be made.
-
-    A learner of somebody else's package has presets that are in no list, or none at all.
-    """
+    """Return the presets of a config's learner from which its name can be made, also those of a package of its own."""
     kind = type(config.learner)
     presets = {name: preset(name, config.task) for name in (*BASES, *kind.presets())}
-    of_its_learner = {name: base for name, base in presets.items() if type(base.learner) is kind}
-    return of_its_learner or {LEARNERS.name_of(kind): RunConfig(config.task, learner=kind())}
+    return {name: base for name, base in presets.items() if type(base.learner) is kind}
 
 
 def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:

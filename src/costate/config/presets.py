@@ -13,7 +13,7 @@ PRESETS: tuple[str, ...] = (*(name for kind in LEARNERS for name in kind.presets
 def usual_preset(algorithm: str | None) -> str:
     """Return the preset that is meant where only the learner is named, or nothing."""
     learner: type[LearnerConfig] = LEARNERS[algorithm] if algorithm in LEARNERS else next(iter(LEARNERS))
-    return learner.usual_preset
+    return learner.usual_preset()
 
 
 def check_preset(name: str, task: str, algorithm: str) -> None:

@@ -49,7 +49,7 @@ def memory_spec(
     """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything."""
     for task in tasks:
         _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
-    plain, aligned = LEARNERS[algorithm].plain_preset, LEARNERS[algorithm].usual_preset
+    plain, aligned = LEARNERS[algorithm].plain_preset(), LEARNERS[algorithm].usual_preset()
     given = (
         {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
     )

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from costate._base.errors import ConfigError
 from costate._base.plain_data import chosen_from
 from costate._base.registry import Registry
 from costate._base.types import Array, Bool, Float, Int, Key, UInt
@@ -102,12 +103,12 @@ class LearnerConfig(abc.ABC):
 
     label: ClassVar[str]
     """The learner's name in sentences: PPO, soft actor-critic."""
-    usual_preset: ClassVar[str]
-    """The preset that is meant where only the learner is named."""
-    plain_preset: ClassVar[str]
-    """The same without the co-state loss, a baseline."""
-    usual_rollout: ClassVar[Mapping[str, Any]]
-    """Settings of the rollout that are not given: environments, rollout_length and noise_colour."""
+    usual_rollout: ClassVar[Mapping[str, Any]] = {
+        "environments": 32,
+        "rollout_length": 1000,
+        "noise_colour": 0.0,
+    }
+    """Settings of the rollout where they are not given. These are the paper's."""
     actor_reads_control: ClassVar[bool] = False
     """Whether a policy reads its own last control beside the sensors, also without a memory."""
 
@@ -117,14 +118,24 @@ class LearnerConfig(abc.ABC):
         """Discount factor γ."""
 
     @property
-    @abc.abstractmethod
     def costate_coef(self) -> float:
-        """Weight c₃ of the co-state loss."""
+        """Weight c₃ of the co-state loss; 0 for learners that have none."""
+        return 0.0
 
     @classmethod
-    @abc.abstractmethod
     def presets(cls) -> Mapping[str, Variant]:
         """Named variants, in the order in which they are listed."""
+        return {LEARNERS.name_of(cls): Variant(cls())}
+
+    @classmethod
+    def usual_preset(cls) -> str:
+        """The preset that is meant where only the learner is named."""
+        return LEARNERS.name_of(cls)
+
+    @classmethod
+    def plain_preset(cls) -> str:
+        """The usual preset without the co-state loss, a baseline."""
+        return LEARNERS.name_of(cls)
 
     def budget(self, task: Task) -> int:
         """Environment steps of a run that asks for no number of them."""
@@ -134,8 +145,7 @@ class LearnerConfig(abc.ABC):
         """Return the settings with those filled in that the task decides."""
         return self
 
-    @abc.abstractmethod
-    def check(self, setup: Setup) -> None:
+    def check(self, setup: Setup) -> None:  # noqa: B027 (a learner may fit everything)
         """Raise a ConfigError unless these settings fit the rest of the config."""
 
     @abc.abstractmethod
@@ -146,9 +156,12 @@ class LearnerConfig(abc.ABC):
         """Values by name that depend on the share of the run that is over, in an iteration counted from 0."""
         return {}
 
-    @abc.abstractmethod
     def flops_per_env_step(self, setup: Setup) -> float:
         """Floating-point operations in the matrix products of rollout and update, for each environment step."""
+        raise ConfigError(
+            f"The matrix products of {self.label} are not known. Define the method `flops_per_env_step` of its config "
+            f"to benchmark it."
+        )
 
     @abc.abstractmethod
     def build(self, setup: Setup) -> "AnyLearner":
@@ -173,19 +186,19 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
     config: Setup
 
     @property
-    @abc.abstractmethod
     def streams(self) -> int:
-        """Sequences in one gradient step, which devices can share."""
+        """Sequences in one gradient step, which devices can share; 1 for a learner that does not share them."""
+        return 1
 
     @property
-    @abc.abstractmethod
     def worth_a_device(self) -> int:
         """Sequences for which a device of its own pays."""
+        return 1
 
     @property
-    @abc.abstractmethod
     def spreads_products(self) -> bool:
         """Whether a matrix product is large enough to be split over cores where each core is a device already."""
+        return True
 
     @property
     def warmup_iterations(self) -> int:
@@ -193,14 +206,14 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
         return 0
 
     @property
-    @abc.abstractmethod
     def updates_per_iteration(self) -> int:
         """Gradient steps between two rollouts."""
+        return 1
 
     @property
-    @abc.abstractmethod
     def cost_of_a_step(self) -> float:
         """Time of training on an environment step, roughly, in units of the time of acting in one."""
+        return 1.0
 
     @abc.abstractmethod
     def fresh(self, seed: UInt[Array, ""]) -> State:

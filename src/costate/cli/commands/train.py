@@ -262,7 +262,7 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     chosen, rest = peek.parse_known_args(arguments)
     if chosen.resume is not None:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
-        return _as_arguments(config, config.learner.usual_preset)
+        return _as_arguments(config, config.learner.usual_preset())
     # An unknown preset is left to the parser proper, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
     task = _task_among(rest)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
@@ -19,14 +19,6 @@ class PPOConfig(LearnerConfig):
     """The learner's settings; the defaults are the paper's table of hyperparameters."""
 
     label: ClassVar[str] = "PPO"
-    usual_preset: ClassVar[str] = "nc-gru"
-    plain_preset: ClassVar[str] = "gru"
-    # The paper's.
-    usual_rollout: ClassVar[Mapping[str, Any]] = {
-        "environments": 32,
-        "rollout_length": 1000,
-        "noise_colour": 0.0,
-    }
 
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 is plain PPO."""
@@ -145,6 +137,14 @@ class PPOConfig(LearnerConfig):
         from costate.learners.ppo.presets import PRESETS
 
         return PRESETS
+
+    @classmethod
+    def usual_preset(cls) -> str:
+        return "nc-gru"
+
+    @classmethod
+    def plain_preset(cls) -> str:
+        return "gru"
 
     def check(self, setup: Setup) -> None:
         from costate.learners.ppo.checks import check_ppo

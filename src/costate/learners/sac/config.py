@@ -24,8 +24,6 @@ class SACConfig(LearnerConfig):
     """The learner's settings."""
 
     label: ClassVar[str] = "soft actor-critic"
-    usual_preset: ClassVar[str] = "nc-sac-gru"
-    plain_preset: ClassVar[str] = "sac-gru"
     # Few environments, so that the replay is filled no faster than it is learnt from, and 11 × 91 = 1001 rows, a whole
     # episode with its last observation. Noise that stays on one side for a while moves a body, where white noise makes
     # it tremble; a replay does not mind how it was explored.
@@ -95,6 +93,14 @@ class SACConfig(LearnerConfig):
         from costate.learners.sac.presets import PRESETS
 
         return PRESETS
+
+    @classmethod
+    def usual_preset(cls) -> str:
+        return "nc-sac-gru"
+
+    @classmethod
+    def plain_preset(cls) -> str:
+        return "sac-gru"
 
     def budget(self, task: Task) -> int:
         return BUDGET
