@@ -14,6 +14,7 @@ PARTS = {
     "vanilla.py": ("costate.cores", "vanilla"),
     "bounded.py": ("costate.readouts", "bounded"),
     "slow.py": ("costate.losses", "slow"),
+    "a2c.py": ("costate.learners", "a2c"),
     "spring.py": ("costate.tasks", "Spring"),
 }
 
@@ -66,6 +67,38 @@ def test_parts_of_a_package_are_choices_like_all_others(installed, tmp_path):
     words = ("-m", "costate", "evaluate", "run", "--episodes", "4", "--json")
     evaluated = run(installed, *words, cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
+
+
+def test_a_learner_of_a_package_trains_resumes_evaluates_and_is_exported(installed, tmp_path):
+    """It touches no file of this library: all that is asked of it is asked through the contract."""
+    sizes = ("--hidden-size", "8", "--environments", "4", "--rollout-length", "20")
+    words = ("-m", "costate", "train", "LQR", "--algorithm", "a2c", *sizes)
+    trained = run(
+        installed, *words, "--steps", "160", "--learning-rate", "3e-3", "--out", "run", cwd=tmp_path
+    )
+    assert trained.returncode == 0, trained.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert config["learner"] == {"name": "a2c", "learning_rate": 3e-3, "discount": 0.99}
+    for words in (
+        ("train", "--resume", "run", "--steps", "320"),
+        ("evaluate", "run", "--episodes", "4"),
+        ("verify", "run", "--all"),
+        ("export", "run", "--format", "numpy", "--out", "policy"),
+    ):
+        done = run(installed, "-m", "costate", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+    help_text = run(
+        installed, "-m", "costate", "train", "--algorithm", "a2c", "--help-all", cwd=tmp_path
+    ).stdout
+    assert "The settings of the learner are those of advantage actor-critic" in help_text
+    refused = run(
+        installed, "-m", "costate", "train", "LQR", "--algorithm", "a2c", "--epochs", "2", cwd=tmp_path
+    )
+    assert refused.returncode == 2
+    assert (
+        "--epochs is a setting of PPO, and soft actor-critic and advantage actor-critic have no"
+        in refused.stderr.replace("\n", " ")
+    )
 
 
 @pytest.mark.thorough

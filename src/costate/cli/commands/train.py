@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -87,7 +87,7 @@ class CommonArguments:
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
 
 
-def _arguments_of(name: str) -> type[CommonArguments]:
+def _arguments_of(name: str) -> type[Any]:
     """The arguments of train with the settings of a learner."""
     kind, others = LEARNERS[name], [other for other in LEARNERS.names() if other != name]
     settings = Annotated[kind, tyro.conf.arg(name="")]  # type: ignore[valid-type]
@@ -309,7 +309,8 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         rollout=config.rollout,
     )
     shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
-    return ARGUMENTS_OF[config.learner_name](**shared, learner=config.learner)  # type: ignore[call-arg]
+    arguments: CommonArguments = ARGUMENTS_OF[config.learner_name](**shared, learner=config.learner)
+    return arguments
 
 
 def _run_config(arguments: CommonArguments) -> RunConfig:
