@@ -271,7 +271,7 @@ def test_a_reader_that_goes_away_stops_the_run_which_is_saved(tmp_path):
 
 def test_resume_with_another_setting_names_the_field(whole, capsys):
     assert main(["train", "--resume", str(whole[0]), "--costate-coef", "0.1"]) == 1
-    assert "ppo.costate_coef: 0.05 → 0.1" in capsys.readouterr().err
+    assert "learner.costate_coef: 0.05 → 0.1" in capsys.readouterr().err
     assert main(["train", "WalkerStand", "--resume", str(whole[0])]) == 1
     assert "task: 'CartpoleSwingup' → 'WalkerStand'" in capsys.readouterr().err
     assert main(["train", "--resume", str(whole[0]), "--core", "ctrnn"]) == 1

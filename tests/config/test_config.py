@@ -8,21 +8,26 @@ import pytest
 
 from costate._base.errors import ConfigError
 from costate._base.plain_data import encode
+from costate.config.fast import FASTEST
+from costate.config.migrations import VERSION
 from costate.config.naming import variant_name
-from costate.config.presets import FASTEST, PRESETS, preset
+from costate.config.presets import PRESETS, preset
 from costate.config.run_config import (
     RunConfig,
     check_seed,
     config_hash,
     differing_fields,
     from_json,
+    stored,
     to_json,
     with_overrides,
 )
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
+from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES
 from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.policy import PolicyConfig
@@ -39,9 +44,9 @@ def test_every_preset_survives_the_round_trip_through_json(name):
 def test_a_soft_actor_critic_stored_before_statistics_could_run_on_has_them_frozen():
     config = preset("nc-sac-gru", "WalkerStand")
     assert config.learner.observation_statistics == "running"
-    stored = to_json(config)
-    del stored["sac"]["observation_statistics"]
-    assert from_json(stored).learner.observation_statistics == "frozen"
+    old = to_json(config)
+    del old["learner"]["observation_statistics"]
+    assert from_json(old).learner.observation_statistics == "frozen"
 
 
 def test_presets_are_the_papers_variants():
@@ -80,12 +85,69 @@ def test_the_fast_preset_learns_on_policy_only_where_controls_hardly_matter():
 
 def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning():
     old = to_json(preset("nc-gru", "WalkerStand"))
-    del old["algorithm"], old["sac"]
+    old["ppo"] = old.pop("learner")
+    del old["ppo"]["name"]
     assert from_json(old) == preset("nc-gru", "WalkerStand")
     # As it was computed before there was a choice.
     assert (
         config_hash(RunConfig("CheetahRun", seed=2, steps=5_000_000, learner=PPOConfig(costate_coef=0.1)))
         == "7bf508d1ec26"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "wanted"),
+    [
+        ({"ppo": {"epochs": 2}, "sac": {"head_width": 7}}, PPOConfig(epochs=2)),
+        ({"algorithm": "ppo", "ppo": {}, "sac": {}}, PPOConfig()),
+        (
+            {"algorithm": "sac", "ppo": {"epochs": 2}, "sac": {"head_width": 7}},
+            # What the first release did where nothing was said.
+            SACConfig(
+                head_width=7,
+                critic="sighted",
+                observation_statistics="frozen",
+                replay=ReplayConfig(window=48, burn_in=8, batch=16),
+            ),
+        ),
+    ],
+)
+def test_a_config_of_the_first_layout_means_what_it_did(old, wanted):
+    """`algorithm`, `ppo` and `sac` stood beside each other; settings of the learner that was not used are dropped."""
+    assert from_json({"task": "WalkerStand"} | old).learner == wanted
+    assert from_json({"version": 1, "task": "WalkerStand"} | old).learner == wanted
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_stored_is_read_back_whatever_its_layout(name):
+    config = preset(name, "WalkerStand")
+    assert from_json(stored(config)) == from_json(to_json(config)) == config
+    assert stored(config)["version"] == VERSION
+    old = to_json(config)
+    learner = old.pop("learner")
+    chosen = learner.pop("name")
+    assert from_json(old | {"algorithm": chosen, chosen: learner}) == config
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, "2", None, True, 1.0])
+def test_a_layout_of_the_future_is_refused(version):
+    with pytest.raises(
+        ConfigError, match=rf"has the version .*, but this costate reads versions 1 to {VERSION}"
+    ):
+        from_json(to_json(preset("gru", "LQR")) | {"version": version})
+
+
+def test_settings_of_a_learner_that_is_not_chosen_are_refused():
+    with pytest.raises(
+        ConfigError, match="The algorithm is ppo, but settings of sac were changed, which would have no"
+    ):
+        with_overrides(RunConfig("LQR"), {"sac": {"head_width": 7}})
+    with pytest.raises(ConfigError, match="Unknown learner 'dqn'"):
+        with_overrides(RunConfig("LQR"), {"algorithm": "dqn"})
+    changed = with_overrides(RunConfig("LQR"), {"algorithm": "sac", "sac": {"head_width": 7}})
+    assert changed == RunConfig("LQR", learner=SACConfig(head_width=7))
+    assert with_overrides(changed, {"learner": {"head_width": 8}}) == RunConfig(
+        "LQR", learner=SACConfig(head_width=8)
     )
 
 
@@ -138,8 +200,8 @@ def test_authors_code_groups_every_choice_in_which_the_code_departs_from_the_tex
         "policy.core.name",
         "policy.core.initialisation",
         "policy.readout.name",
-        "ppo.costate_hidden",
-        "ppo.reward_clip",
+        "learner.costate_hidden",
+        "learner.reward_clip",
         "rollout.observation_clip",
         "rollout.random_keys",
     }
@@ -159,7 +221,7 @@ def test_hash_changes_with_any_field_and_only_then():
 def test_a_field_that_an_older_version_did_not_know_has_its_default_and_leaves_the_hash():
     config = RunConfig("WalkerStand", seed=3, learner=PPOConfig(epochs=2))
     data = to_json(config)
-    del data["checkpoint_every"], data["ppo"]["discount"]
+    del data["checkpoint_every"], data["learner"]["discount"]
     assert from_json(data) == config
 
     @dataclasses.dataclass(frozen=True)
@@ -197,7 +259,10 @@ def test_differing_fields_names_them_with_both_values():
         RunConfig("WalkerStand"),
         RunConfig("WalkerStand", seed=3, learner=PPOConfig(costate_coef=0.1)),
     )
-    assert differing_fields(to_json(left), to_json(right)) == ("ppo.costate_coef: 0.05 → 0.1", "seed: 0 → 3")
+    assert differing_fields(to_json(left), to_json(right)) == (
+        "learner.costate_coef: 0.05 → 0.1",
+        "seed: 0 → 3",
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +283,7 @@ def test_differing_fields_names_them_with_both_values():
             "burst_length, delay cannot set in",
         ),
         (
-            {"ppo": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"},
+            {"learner": PPOConfig(learning_rate_decay="adaptive"), "diverged": "slow-down"},
             "adaptive, which would soon undo",
         ),
         (
@@ -234,7 +299,7 @@ def test_differing_fields_names_them_with_both_values():
             "checkpoint_every is 100000000000000000000, but no setting is larger than 2,147,483,647",
         ),
         ({"sensors": SensorConfig(noise=1e39)}, r"noise is 1e\+39, but no setting is larger than 3e\+38"),
-        ({"ppo": PPOConfig(epochs=10**20)}, "epochs is 100000000000000000000, but no setting is larger"),
+        ({"learner": PPOConfig(epochs=10**20)}, "epochs is 100000000000000000000, but no setting is larger"),
         (
             {"rollout": RolloutConfig(environments=10**20)},
             "environments is 100000000000000000000, but no setting is larger",
@@ -245,17 +310,17 @@ def test_differing_fields_names_them_with_both_values():
             "cannot be split evenly into 4 minibatches",
         ),
         (
-            {"algorithm": "sac", "steps": 1},
+            {"learner": SACConfig(), "steps": 1},
             "steps is 1, but one iteration alone takes 1456 steps",
         ),
         (
-            {"algorithm": "sac", "steps": 1500},
+            {"learner": SACConfig(), "steps": 1500},
             r"warmup_steps is 5000, so learning would start after 5,824 .* but the run ends after 1,456 \(1 iteration of 1,456 steps\). Ask for at "
             r"least --steps 7280",
         ),
         (
             {
-                "algorithm": "sac",
+                "learner": SACConfig(),
                 "policy": PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=0.5)),
             },
             "initial_deviation is 0.5, but soft actor-critic .* no effect",
@@ -273,12 +338,12 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d.pop("task"), "lacks the field 'task'"),
         (lambda d: d.update(sede=1), "unknown field 'sede'. Did you mean seed"),
         (
-            lambda d: d["ppo"].update(epochs="four"),
+            lambda d: d["learner"].update(epochs="four"),
             "config.learner.epochs is 'four', but it should be a whole number",
         ),
         (lambda d: d["policy"]["core"].update(name="gur"), "Unknown core 'gur'. Did you mean gru"),
         (
-            lambda d: d["ppo"].update(costate_hidden="now"),
+            lambda d: d["learner"].update(costate_hidden="now"),
             "config.learner.costate_hidden is 'now', but it should be 'after' or 'before'",
         ),
         (lambda d: d.update(policy=3), "config.policy should be an object"),
@@ -297,8 +362,8 @@ def test_impossible_runs_are_refused(settings, message):
         ),
         (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
         (
-            lambda d: d.update(algorithm=["ppo"]),
-            r"config.learner_name is \['ppo'\], but it should be 'ppo' or 'sac'",
+            lambda d: d["learner"].update(name=["ppo"]),
+            r"The name of a learner is \['ppo'\], but a name is a text",
         ),
         (
             lambda d: d.update(seed=99_999_999_999_999_999_999),
@@ -306,7 +371,7 @@ def test_impossible_runs_are_refused(settings, message):
         ),
         (lambda d: d["sensors"].update(hide=[5]), r"config.sensors.hide\[0\] is 5, but it should be str"),
         (
-            lambda d: d["ppo"].update(learning_rate=10**400),
+            lambda d: d["learner"].update(learning_rate=10**400),
             "config.learner.learning_rate is a number of 401 digits, but it must be a finite number",
         ),
     ],

@@ -120,7 +120,7 @@ def test_everything_wrong_is_said_at_once():
         "unknown key 'seed'. Did you mean seeds",
         "Unknown task 'WalkerStnd'. Did you mean WalkerStand",
         "unknown preset 'nc-grru'. Did you mean nc-gru",
-        "grid.learner.costate_coef is []",
+        "grid.ppo.costate_coef is []",
         "resources.cores is 0",
         "unknown key 'dropout'. Did you mean dropouts",
         "unknown key 'episode'. Did you mean episodes",

@@ -164,10 +164,13 @@ def config_with(**changes):
             "seed is 99999999999999999999, but seeds are whole numbers",
         ),
         (
-            {"config": config_with(ppo={"learning_rate": 10**400})},
+            {"config": config_with(learner={"name": "ppo", "learning_rate": 10**400})},
             "config.learner.learning_rate is a number of 401 digits",
         ),
-        ({"config": config_with(ppo={"learning_rate": float("nan")})}, "learning_rate is nan"),
+        (
+            {"config": config_with(learner={"name": "ppo", "learning_rate": float("nan")})},
+            "learning_rate is nan",
+        ),
         ({"iteration": 3}, "iteration 3 and step 20, but an iteration has 10 steps"),
         (
             {"restarts": [2]},

@@ -4,13 +4,17 @@ import dataclasses
 import json
 
 import pytest
-from costate.training.flops import flops_per_env_step
 
 from costate.cli import main
 from costate.config.presets import preset
+from costate.config.run_config import RunConfig
 from costate.learners.ppo.config import PPOConfig
 from costate.policies.policy import PolicyConfig
 from costate.training.benchmark import Benchmark, measure_starts, table
+
+
+def of_a_step(config: RunConfig) -> float:
+    return config.learner.flops_per_env_step(config)
 
 
 def test_flops_are_those_of_a_hand_count():
@@ -18,12 +22,10 @@ def test_flops_are_those_of_a_hand_count():
     square = 2 * 128 * 128
     forward = 2 * 5 * 128 + 6 * square + 2 * 128 * 2
     backward = 2 * 5 * 128 + 12 * square + 2 * 2 * 128 * 2
-    assert flops_per_env_step(preset("nc-gru", "CartpoleSwingup")) == forward + 4 * (
-        forward + backward + 4 * square
-    )
+    assert of_a_step(preset("nc-gru", "CartpoleSwingup")) == forward + 4 * (forward + backward + 4 * square)
     ctrnn_forward = 2 * 5 * 128 + 2 * square + 2 * 128 * 2
     ctrnn_backward = 2 * 5 * 128 + 4 * square + 2 * 2 * 128 * 2
-    assert flops_per_env_step(preset("nc-ctrnn", "CartpoleSwingup")) == ctrnn_forward + 4 * (
+    assert of_a_step(preset("nc-ctrnn", "CartpoleSwingup")) == ctrnn_forward + 4 * (
         ctrnn_forward + ctrnn_backward + square
     )
 
@@ -31,17 +33,13 @@ def test_flops_are_those_of_a_hand_count():
 def test_flops_grow_with_the_square_of_the_width_and_with_epochs():
     config = preset("nc-gru", "CartpoleSwingup")
     wide = dataclasses.replace(config, policy=PolicyConfig(hidden_size=1280))
-    assert flops_per_env_step(wide) / flops_per_env_step(config) == pytest.approx(100.0, rel=0.01)
+    assert of_a_step(wide) / of_a_step(config) == pytest.approx(100.0, rel=0.01)
     one, two, four = (
-        flops_per_env_step(dataclasses.replace(config, learner=PPOConfig(epochs=epochs)))
-        for epochs in (1, 2, 4)
+        of_a_step(dataclasses.replace(config, learner=PPOConfig(epochs=epochs))) for epochs in (1, 2, 4)
     )
     assert four - two == pytest.approx(2 * (two - one))
     # The baseline needs no co-state target: four products less of 128 × 128 in each epoch.
-    assert (
-        flops_per_env_step(config) - flops_per_env_step(preset("gru", "CartpoleSwingup"))
-        == 4 * 4 * 2 * 128 * 128
-    )
+    assert of_a_step(config) - of_a_step(preset("gru", "CartpoleSwingup")) == 4 * 4 * 2 * 128 * 128
 
 
 RESULT = Benchmark(
@@ -97,7 +95,7 @@ def test_the_command_measures_soft_actor_critic(capsys):
     assert result["preset"] == "nc-sac-gru"
     # One update for every 16 steps.
     assert result["updates"] == pytest.approx(result["learner_only"] / 16, rel=1e-6)
-    assert result["flops_per_step"] == flops_per_env_step(preset("nc-sac-gru", "CartpoleSwingup"))
+    assert result["flops_per_step"] == of_a_step(preset("nc-sac-gru", "CartpoleSwingup"))
     assert 0.0 < result["fraction_of_limit"] < 1.0
 
 

@@ -7,7 +7,6 @@ import jax
 import jax.extend.core
 import jax.numpy as jnp
 import pytest
-from costate.training.flops import flops_per_env_step, flops_per_update
 
 from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig
@@ -15,10 +14,16 @@ from costate.learners.ppo.batch import Batch, Rows
 from costate.learners.ppo.losses import total_loss
 from costate.learners.replay import ReplayConfig
 from costate.learners.sac.config import SACConfig
+from costate.learners.sac.flops import flops_per_update
 from costate.learners.sac.update import sac_update
 from costate.policies.cores import CORES, empty_core_state
 from costate.policies.policy import act
 from costate.training.programs import fresh_state
+
+
+def of_a_step(config: RunConfig) -> float:
+    return config.learner.flops_per_env_step(config)
+
 
 STEPS, STREAMS = 6, 3
 
@@ -80,10 +85,8 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
         )
         / STREAMS
     )
-    expected = flops_per_env_step(config)
-    one_epoch = flops_per_env_step(
-        dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1))
-    )
+    expected = of_a_step(config)
+    one_epoch = of_a_step(dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1)))
     assert rollout == pytest.approx(one_epoch - (expected - one_epoch) / 3, rel=1e-9)
     # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some 700,000.
     assert counted == pytest.approx((expected - rollout) / config.learner.epochs, rel=0.01)
@@ -105,4 +108,4 @@ def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(p
     )
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
     # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first rows' memory is formed and not used.
-    assert counted == pytest.approx(flops_per_update(config), rel=0.01)
+    assert counted == pytest.approx(flops_per_update(config, config.learner), rel=0.01)

@@ -76,7 +76,7 @@ def test_one_program_computes_what_two_compute(config):
         position, position_two = (ours.states, ours.rollout_state), (theirs.states, theirs.rollout_state)
     # Both have learnt: a comparison of two programs that do nothing would succeed as well.
     before, after = (
-        np.asarray(learner_for(config).acting(each)[0].core.recurrent_weights)
+        np.asarray(learner_for(config).acting(each).policy.core.recurrent_weights)
         for each in (states, ours.states)
     )
     assert (before != after).mean() > 0.9

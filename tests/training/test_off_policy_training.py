@@ -18,6 +18,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import TargetAction
 from costate.learners import learner_for
+from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
@@ -284,13 +285,13 @@ def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sac": SACConfig(steps_per_update=17)}, "no whole number of updates"),
-        ({"sac": SACConfig(replay=ReplayConfig(capacity=700))}, "A replay of 700 steps keeps 43 rows"),
+        ({"learner": SACConfig(steps_per_update=17)}, "no whole number of updates"),
+        ({"learner": SACConfig(replay=ReplayConfig(capacity=700))}, "A replay of 700 steps keeps 43 rows"),
         (
-            {"sac": SACConfig(replay=ReplayConfig(capacity=1000))},
+            {"learner": SACConfig(replay=ReplayConfig(capacity=1000))},
             "keeps 62 rows of each environment, fewer than the 91",
         ),
-        ({"algorithm": "ppo"}, "settings of sac were changed|cannot be split evenly"),
+        ({"learner": PPOConfig(minibatches=5)}, "cannot be split evenly"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes, message):

@@ -9,6 +9,7 @@ from costate._base.errors import ConfigError
 from costate.cli import main
 from costate.config.presets import PRESETS, preset, usual_preset
 from costate.config.run_config import RunConfig, with_overrides
+from costate.learners import LEARNERS
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
@@ -92,7 +93,7 @@ def test_the_same_words_are_the_same_settings_in_python_and_on_the_command_line(
     task, words, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
-    wanted = RunConfig(task, **words)
+    wanted = RunConfig(task, learner=LEARNERS[words.get("algorithm", "ppo")]())
     assert run_config(task, None, words.get("algorithm"), {}) == wanted
     assert (
         by_command(

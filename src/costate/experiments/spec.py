@@ -19,10 +19,12 @@ from costate._base.checks import (
 )
 from costate._base.errors import ConfigError
 from costate._base.other_names import instead_of
+from costate._base.plain_data import encode
 from costate._base.registry import nearest
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
+from costate.learners import LEARNERS
 from costate.trained.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
@@ -449,8 +451,11 @@ def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
 
 def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:
     """Say which overridden fields no config has, or are given elsewhere in a spec; true if there are any."""
-    # A learner's settings stand under its name or under `learner`, and are checked when it is built.
-    parts = {name: {"name": name} for name in LEARNERS.names()}
+    # The settings of a learner stand under `learner`, or under its name.
+    parts = {
+        name: {field: value for field, value in encode(LEARNERS[name]()).items() if field != "name"}
+        for name in LEARNERS.names()
+    }
     everything = to_json(preset("nc-gru", PAPER_TASKS[0])) | {"algorithm": ""} | parts
     found = [
         f"{where} {wrong}"
