@@ -299,7 +299,7 @@ def test_vectors_of_absurd_length_leave_the_costate_loss_finite(hidden, target, 
 @jax.jit
 def log_prob_and_slopes(mean, raw, noise):
     def total(mean, log_std):
-        action, log_prob = SquashedGaussian(mean, log_std).sample(noise)
+        action, log_prob = SquashedGaussian(mean, log_std).sample_and_log_prob(noise)
         return log_prob.sum(), (action, log_prob)
 
     log_std = bounded_log_std(raw)

@@ -133,15 +133,15 @@ def reference(
             if not usable[t, n]:
                 continue
             count += 1
-            action, log_prob = actor.policy(features[t, n], actor_hidden[t][n]).sample(noise[t - burn_in, n])
+            policy = actor.distribution(features[t, n], actor_hidden[t][n])
+            action, log_prob = policy.sample_and_log_prob(noise[t - burn_in, n])
             if part == "actor":
                 total += alpha * log_prob - jnp.minimum(*critic.values(critic_hidden[t][n], action))
             if part == "temperature":
                 total += networks.log_temperature * (-log_prob - config.target_entropy * CONTROLS)
             if part == "critic":
-                following, its_log_prob = actor.policy(features[t + 1, n], actor_hidden[t + 1][n]).sample(
-                    noise[t + 1 - burn_in, n]
-                )
+                next_policy = actor.distribution(features[t + 1, n], actor_hidden[t + 1][n])
+                following, its_log_prob = next_policy.sample_and_log_prob(noise[t + 1 - burn_in, n])
                 after = jnp.minimum(*target.values(target_hidden[t + 1][n], following)) - alpha * its_log_prob
                 backup = rows.reward[t, n] + config.discount * rows.discount[t, n] * after
                 total += sum(

@@ -20,12 +20,13 @@ from costate.learners.ppo.batch import make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import mean_entropy, total_loss
 from costate.learners.rollout import RolloutConfig, begin, collect
-from costate.learners.sharding import Shards
+from costate.learners.sharding import ALONE, Shards
 from costate.policies.policy import PolicyConfig, build_policy, unroll_policy
 from costate.policies.readouts import READOUTS, Gibbs
 from costate.policies.readouts.bang_bang import BangBangReadout
 from costate.policies.readouts.bang_off_bang import BangOffBangReadout, BangOffBangReadoutConfig
 from costate.policies.running_stats import empty_stats
+from costate.policies.squashed import SquashedGaussian
 
 LEVELS = {0.0: (-1.0, 1.0), 0.7: (-1.0, 0.0, 1.0)}
 
@@ -227,6 +228,12 @@ def test_the_shares_of_two_devices_in_the_mean_entropy_add_up(name):
         for own, count in ((slice(0, 4), 1), (slice(0, 2), 2), (slice(2, 4), 2))
     )
     assert sum(parts) == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_distribution_without_an_entropy_is_refused_by_the_loss_that_needs_it():
+    squashed = SquashedGaussian(jnp.zeros((5, 4, 2)), jnp.zeros((5, 4, 2)))
+    with pytest.raises(ConfigError, match=r"explores by a SquashedGaussian, whose entropy\(\) is None"):
+        mean_entropy(squashed, jnp.ones((5, 4)), ALONE)
 
 
 def double(tree):

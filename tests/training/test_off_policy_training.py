@@ -22,7 +22,7 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.policies.controllers import SquashedController, scale_control
+from costate.policies.controllers import SquashedController
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts.linear import TanhReadoutConfig
 from costate.policies.running_stats import empty_stats
@@ -328,16 +328,6 @@ def test_memory_does_not_grow_over_a_run(weighed):
     # Once the first checkpoint is written, every episode is like the one before.
     assert len(bytes_alive) == 8
     assert max(bytes_alive[6:]) <= 1.01 * max(bytes_alive[2:4])
-
-
-def test_controls_without_bounds_to_speak_of_are_not_scaled_to_them():
-    class Unbounded(AnalyticEnv):
-        action_low, action_high = np.array([-1e10, -2.0], np.float32), np.array([1e10, 4.0], np.float32)
-
-        def __init__(self) -> None:
-            pass
-
-    np.testing.assert_allclose(scale_control(Unbounded(), jnp.array([[0.5, 0.5]])), [[0.5, 2.5]])
 
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(tmp_path):

@@ -12,8 +12,9 @@ from costate.policies.cores import AbstractCore, CoreConfig, Memory, read_sequen
 from costate.policies.cores.ensemble import build_ensemble
 from costate.policies.cores.gru import GRUConfig
 from costate.policies.critics import AbstractCritic, EnsembleCritic, ensemble_critic, linear_critic
+from costate.policies.distribution import AbstractDistribution
 from costate.policies.initialisation import orthogonal
-from costate.policies.readouts import AbstractDistribution, AbstractReadout, ReadoutConfig
+from costate.policies.readouts import AbstractReadout, ReadoutConfig
 from costate.policies.readouts.linear import QuadraticReadoutConfig
 from costate.policies.readouts.mean_hamiltonian import MeanHamiltonianReadout
 

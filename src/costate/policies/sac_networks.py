@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from costate._base.types import Array, Bool, Float, Key
 from costate.policies.cores import AbstractCore, Memory, empty_core_state, read_sequence, step_batch
 from costate.policies.cores.memoryless import Memoryless
+from costate.policies.distribution import AbstractDistribution
 from costate.policies.initialisation import orthogonal
 from costate.policies.policy import Encoder, PolicyConfig, build_encoder
 from costate.policies.readouts import AbstractReadout, over_streams
@@ -51,7 +52,10 @@ class RecurrentActor(eqx.Module):
     readout: AbstractReadout
     spread: Layer
 
-    def policy(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> SquashedGaussian:
+    def distribution(
+        self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]
+    ) -> AbstractDistribution:
+        """Return π(u | ỹ, h) for any number of streams."""
         return SquashedGaussian(
             over_streams(self.readout.control, features, hidden), bounded_log_std(self.spread.apply(hidden))
         )
@@ -145,11 +149,11 @@ def act_once(
     inputs: Float[Array, "B I"],
     core_state: Float[Array, "B C"],
     is_first: Bool[Array, " B"],
-) -> tuple[SquashedGaussian, Float[Array, "B C"]]:
+) -> tuple[AbstractDistribution, Float[Array, "B C"]]:
     """Read one observation of every stream."""
     features = actor.encoder.encode(inputs)
     core_state = step_batch(actor.core, features, core_state, is_first)
-    return actor.policy(features, actor.core.expose(core_state)), core_state
+    return actor.distribution(features, actor.core.expose(core_state)), core_state
 
 
 def build_actor(

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from costate._base.errors import ConfigError
 from costate._base.types import Array, Float
 from costate.learners.averages import Metrics, weighted_sum
 from costate.learners.ppo.batch import Batch, Rows
@@ -19,8 +20,8 @@ from costate.policies.costate_loss import (
     member_targets,
     terminal_distance,
 )
+from costate.policies.distribution import AbstractDistribution
 from costate.policies.policy import RecurrentActorCritic, Unrolled, unroll_policy
-from costate.policies.readouts import AbstractDistribution
 
 
 def surrogate_loss(
@@ -109,8 +110,16 @@ def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array
 def mean_entropy(
     control: AbstractDistribution, weight: Float[Array, "T S"], shards: Shards
 ) -> Float[Array, ""]:
-    """This device's share of the mean entropy: of its rows, or of the one number where it is the same in every state and has no rows."""
+    """Return this device's share of the mean entropy.
+
+    It is that of its rows, or of one number if the entropy is the same in every state.
+    """
     entropy = control.entropy()
+    if entropy is None:
+        raise ConfigError(
+            f"The readout explores by a {type(control).__name__}, whose entropy() is None, but PPO's loss needs a "
+            "number. Return one from it, or use another readout."
+        )
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
 
 

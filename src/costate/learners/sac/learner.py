@@ -146,7 +146,7 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
         memory = read_window(
             networks.critic, sighted if self.settings.sighted else inputs, sequence.is_first, burn_in=0
         )
-        control = networks.actor.policy(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
+        control = networks.actor.distribution(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
         _, slopes, _ = judge(networks.critic, memory.hiddens, control)
         return targets_from_slopes(networks.critic.core, memory, slopes)
 

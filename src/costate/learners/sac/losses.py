@@ -87,7 +87,9 @@ def sac_loss(
     critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
     target_memory = read_window(target, judged, rows.is_first, burn_in, of_critic)
 
-    action, log_prob = actor.policy(actor_memory.features, actor_memory.hiddens).sample(noise)
+    action, log_prob = actor.distribution(actor_memory.features, actor_memory.hiddens).sample_and_log_prob(
+        noise
+    )
     frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))
     value, by_hidden, by_action = jax.lax.stop_gradient(judge(frozen, frozen_memory.hiddens, action))
     temperature = jnp.exp(networks.log_temperature)

@@ -12,7 +12,6 @@ from costate.envs.base import AbstractEnv, EnvState, TimeStep, anything_seen, tr
 from costate.learners.replay import ReplayRows
 from costate.learners.rollout import Exploration, count_step, read_in_part, state_size_of
 from costate.learners.states import StreamState
-from costate.policies.controllers import scale_control
 from costate.policies.cores import step_batch
 from costate.policies.running_stats import RunningStats
 from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, act_once, sac_inputs
@@ -91,7 +90,7 @@ def roll_sac(
     ) -> tuple[SACRolloutState, tuple[ReplayRows, Episodes]]:
         now, seen = state.timestep, anything_seen(state.timestep)
         inputs = sac_inputs(stats, observation_clip, now.observation, seen, state.before, now.is_first)
-        policy, core_state = act_once(actor, inputs, state.core_state, now.is_first)
+        distribution, core_state = act_once(actor, inputs, state.core_state, now.is_first)
         complete = true_observation(now) if with_complete else None
         critic_state, memory = state.critic_state, None
         if critic is not None and critic_state is not None:
@@ -103,9 +102,13 @@ def roll_sac(
                 )
             critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, now.is_first)
         action = jnp.where(
-            (warming_up | explores)[:, None], uniform_control(drawn.noise), policy.sample(drawn.noise)[0]
+            (warming_up | explores)[:, None],
+            uniform_control(drawn.noise),
+            distribution.sample(drawn.noise),
         )
-        env_state, after = env.advance(state.env_state, scale_control(env, action), drawn.drawn)
+        env_state, after = env.advance(
+            state.env_state, distribution.actuate(action, env.action_low, env.action_high), drawn.drawn
+        )
         after = read_in_part(after, drawn.chance, faults)
         episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
         row = ReplayRows(

@@ -1,8 +1,8 @@
 """Readouts: how the Hamiltonian is minimised. A file in this folder registers itself."""
 
 from costate._base.discovery import import_all, load_entry_points
+from costate.policies.distribution import AbstractDistribution as AbstractDistribution
 from costate.policies.readouts.base import READOUTS as READOUTS
-from costate.policies.readouts.base import AbstractDistribution as AbstractDistribution
 from costate.policies.readouts.base import AbstractReadout as AbstractReadout
 from costate.policies.readouts.base import ReadoutConfig as ReadoutConfig
 from costate.policies.readouts.base import over_streams as over_streams

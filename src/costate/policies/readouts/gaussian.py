@@ -9,7 +9,8 @@ import numpy as np
 
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Float
-from costate.policies.readouts.base import AbstractDistribution, AbstractReadout, ReadoutConfig, over_streams
+from costate.policies.distribution import AbstractDistribution
+from costate.policies.readouts.base import AbstractReadout, ReadoutConfig, over_streams
 from costate.policies.readouts.influence import Influence
 
 
@@ -20,32 +21,32 @@ class Gaussian(AbstractDistribution):
     log_std: Float[Array, " A"]
 
     def mode(self) -> Float[Array, "*S A"]:
-        """μ."""
+        """Return μ."""
         return self.mean
 
     def sample(self, noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
-        """u = μ + σ ε for standard normal ε."""
+        """Return u = μ + σ ε for standard normal ε."""
         return self.mean + jnp.broadcast_to(jnp.exp(self.log_std), self.mean.shape) * noise
 
     def log_prob(self, action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-        """log N(u; μ, σ²), summed over the components of the control."""
+        """Return log N(u; μ, σ²), summed over the components of the control."""
         log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
         z = (action - self.mean) * jnp.exp(-log_std)
         return (-0.5 * z * z - log_std - 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
     def entropy(self) -> Float[Array, ""]:
-        """½ log(2πe σ²), summed; the same in every state because σ is."""
+        """Return ½ log(2πe σ²), summed; it is the same in every state because σ is."""
         return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum()
 
     def actuate(
         self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
     ) -> Float[Array, "*S A"]:
-        """Controls are in the actuators' own units, and clipped to their bounds (Appendix E.2)."""
+        """Clip to the bounds (Appendix E.2): controls are in the actuators' own units."""
         return jnp.clip(action, jnp.broadcast_to(low, action.shape), jnp.broadcast_to(high, action.shape))
 
 
 class AbstractGaussianReadout(AbstractReadout):
-    """A readout whose law is smooth in h: all that it has to say is ``control`` and ``log_std``."""
+    """A readout whose law is smooth in h; a subclass defines ``control`` and ``log_std``."""
 
     log_std: eqx.AbstractVar[Float[Array, " A"]]
 
@@ -58,7 +59,7 @@ class AbstractGaussianReadout(AbstractReadout):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianReadoutConfig(ReadoutConfig):
-    """What readouts with a smooth law share."""
+    """Settings that readouts with a smooth law share."""
 
     influence: Influence = "constant"
     """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
@@ -68,7 +69,8 @@ class GaussianReadoutConfig(ReadoutConfig):
     def __post_init__(self) -> None:
         if not 0.0 < self.initial_deviation < math.inf:
             raise ConfigError(
-                f"initial_deviation is {self.initial_deviation}, but a standard deviation is a positive number. The paper starts with 1."
+                f"initial_deviation is {self.initial_deviation}, but a standard deviation is a positive "
+                "number. The paper starts with 1."
             )
 
     def fresh_log_std(self, action_size: int) -> Float[Array, " A"]:

@@ -1,12 +1,14 @@
-"""Exploration of control laws that switch: the exact Gibbs distribution of the Hamiltonian over the few controls that can minimise it.
+"""Exploration of control laws that switch: the Gibbs distribution of the Hamiltonian over a few controls.
 
-Where c(u) is zero or counts fuel, H is linear between the levels −u_max, (0,) u_max, so its minimum is at one of them and the law has no slope to
-follow. Exploration is therefore a distribution over the levels themselves,
+Where c(u) is zero or counts fuel, H is linear between the levels −u_max, (0,) u_max. So its minimum is at
+one of them, and the law has no slope to follow. Exploration is therefore a distribution over the levels,
 
-    P(u) ∝ exp(−(c(u) + u s)/τ) = exp((u σ − w|u|)/τ),    s = −σ the slope of H by u,    c(u) = w|u|, w = 0 where control is free,
+    P(u) ∝ exp(−(c(u) + u s)/τ) = exp((u σ − w|u|)/τ),    s = −σ the slope of H by u,
+                                                          c(u) = w|u|, w = 0 where control is free.
 
-whose mode is the control law for every temperature τ, which becomes the law as τ → 0, and which of all distributions with its entropy has the least
-expected Hamiltonian. Its log-probability is smooth in σ, so that a likelihood-ratio gradient is exact: nothing is passed through a step.
+Its mode is the control law for every temperature τ, and it becomes the law as τ → 0. Of all distributions
+with its entropy it has the least expected Hamiltonian. Its log-probability is smooth in σ, so that a
+likelihood-ratio gradient is exact: nothing is passed through a step.
 """
 
 import abc
@@ -20,14 +22,18 @@ import numpy as np
 from costate._base.checks import WIDEST_BOUND
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Float
-from costate.policies.readouts.base import AbstractDistribution, AbstractReadout, over_streams
+from costate.policies.distribution import AbstractDistribution
+from costate.policies.readouts.base import AbstractReadout, over_streams
 from costate.policies.readouts.influence import switching_function
 
 OFF_POLICY_OBSTACLE = "chooses among a few controls, by which soft actor-critic cannot differentiate a value"
 
 
 class Gibbs(AbstractDistribution):
-    """P(u) ∝ exp((u σ − w|u|)/τ) over a few levels, each actuator by itself, in units of its limit: u = 1 is u_max, u = −1 is u_min."""
+    """P(u) ∝ exp((u σ − w|u|)/τ) over a few levels, each actuator by itself.
+
+    Controls are in units of the limits: u = 1 is u_max, u = −1 is u_min.
+    """
 
     switching: Float[Array, "*S A"]
     """σ."""
@@ -38,11 +44,14 @@ class Gibbs(AbstractDistribution):
     """w; 0 where control is free."""
 
     def mode(self) -> Float[Array, "*S A"]:
-        """sign(σ) where |σ| > w, else 0. (If control is free and σ = 0, every control is as good, and 0 is given as in Appendix C.)"""
+        """Return sign(σ) where |σ| > w, else 0.
+
+        If control is free and σ = 0, every control is as good, and 0 is returned as in Appendix C.
+        """
         return jnp.where(jnp.abs(self.switching) > self.fuel_weight, jnp.sign(self.switching), 0.0)
 
     def sample(self, noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
-        """The cumulative distribution inverted at Φ(ε), which is uniform for standard normal ε."""
+        """Invert the cumulative distribution at Φ(ε), which is uniform for standard normal ε."""
         uniform = jax.scipy.special.ndtr(noise)
         below = jnp.cumsum(jnp.exp(self.level_log_probs()), axis=0)
         action = jnp.full_like(self.switching, self.levels[0])
@@ -51,22 +60,26 @@ class Gibbs(AbstractDistribution):
         return action
 
     def log_prob(self, action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-        """log P(u), summed over actuators. Meaningful for levels only; in between it is the exponent's continuation."""
+        """Return log P(u), summed over actuators.
+
+        It has a meaning for levels only; in between it continues the exponent.
+        """
         return (self._exponent(action) - jax.nn.logsumexp(self._exponents(), axis=0)).sum(-1)
 
     def entropy(self) -> Float[Array, "*S"]:
-        """−Σ_u P(u) log P(u), summed over actuators; it depends on the state, as P does."""
+        """Return −Σ_u P(u) log P(u), summed over actuators; it depends on the state, as P does."""
         log_probs = self.level_log_probs()
         return -(jnp.exp(log_probs) * log_probs).sum(axis=(0, -1))
 
     def actuate(
         self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
     ) -> Float[Array, "*S A"]:
-        """1 is the upper bound, −1 the lower, 0 no control at all, also where bounds are not symmetric."""
+        """Map 1 to the upper bound, −1 to the lower and 0 to no control, also if bounds are asymmetric."""
         if not (np.all(low < 0.0) and np.all(high > 0.0) and max(-low.min(), high.max()) < WIDEST_BOUND):
             raise ConfigError(
-                f"The readout switches between the limits of the actuators, but those of this task are {low.tolist()} and {high.tolist()}. "
-                "Every actuator needs a negative and a positive one that are finite. Use --readout quadratic."
+                "The readout switches between the limits of the actuators, but those of this task are "
+                f"{low.tolist()} and {high.tolist()}. Every actuator needs a negative and a positive one "
+                "that are finite. Use --readout quadratic."
             )
         return jnp.where(
             action > 0.0,
@@ -74,8 +87,12 @@ class Gibbs(AbstractDistribution):
             jnp.broadcast_to(-low, action.shape) * action,
         )
 
+    def margin(self) -> Float[Array, "*S A"]:
+        """Return ||σ| − w|, how far each control is from switching."""
+        return jnp.abs(jnp.abs(self.switching) - self.fuel_weight)
+
     def level_log_probs(self) -> Float[Array, "K *S A"]:
-        """log P of every level."""
+        """Return log P of every level."""
         return jax.nn.log_softmax(self._exponents(), axis=0)
 
     def _exponent(self, action: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
@@ -87,7 +104,10 @@ class Gibbs(AbstractDistribution):
 
 
 class AbstractSwitchingReadout(AbstractReadout):
-    """A readout whose law switches between levels by the sign and size of σ = −G(ỹ) h; a subclass names its levels and its law."""
+    """A readout whose law switches between levels by the sign and size of σ = −G(ỹ) h.
+
+    A subclass defines its levels and its law.
+    """
 
     levels: ClassVar[tuple[float, ...]]
     weights: eqx.AbstractVar[Float[Array, "H A"]]
@@ -98,10 +118,10 @@ class AbstractSwitchingReadout(AbstractReadout):
     @property
     @abc.abstractmethod
     def price(self) -> float:
-        """w of c(u) = w Σ|u_i|; 0 where control is free."""
+        """Return w of c(u) = w Σ|u_i|; 0 where control is free."""
 
     def switching(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " A"]:
-        """σ."""
+        """Return σ."""
         return switching_function(self.weights, self.bias, self.modulation, feature, hidden)
 
     def distribution(self, features: Float[Array, "*S F"], hidden: Float[Array, "*S H"]) -> Gibbs:

@@ -1,13 +1,16 @@
-"""One control for several hypotheses about the co-state: the argmin of the mean of their Hamiltonians (Appendix D)."""
+"""One control for several hypotheses about the co-state: argmin of their mean Hamiltonian (Appendix D)."""
 
 import equinox as eqx
 
 from costate._base.types import Array, Float
-from costate.policies.readouts.base import AbstractDistribution, AbstractReadout
+from costate.policies.distribution import AbstractDistribution
+from costate.policies.readouts.base import AbstractReadout
 
 
 class MeanHamiltonianReadout(AbstractReadout):
-    """u* = argmin_u (1/m) Σ_i { c(u) + uᵀ G(ỹ) h_i } = argmin_u { c(u) + uᵀ G(ỹ) h̄ }: the law of any readout, at the mean of the hypotheses.
+    """The law of any readout at the mean of the hypotheses.
+
+        u* = argmin_u (1/m) Σ_i { c(u) + uᵀ G(ỹ) h_i } = argmin_u { c(u) + uᵀ G(ỹ) h̄ }
 
     The mean is exact, because the Hamiltonian is linear in the co-state, whatever the cost of control.
     """
