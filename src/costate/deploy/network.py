@@ -10,14 +10,13 @@ import numpy as np
 
 from costate._base.registry import Registry
 from costate._base.types import Array, Bool, Float, Key
+from costate.policies.acting import Acted, act_by_actor, act_by_policy
 from costate.policies.cores import step_batch
 from costate.policies.cores.base import forget_at_start
 from costate.policies.forms import ACTOR_CRITIC, SQUASHED_ACTOR
-from costate.policies.policy import PolicyConfig, PolicyStep, RecurrentActorCritic, act, build_policy
-from costate.policies.readouts.gibbs import Gibbs
+from costate.policies.policy import PolicyConfig, RecurrentActorCritic, build_policy
 from costate.policies.running_stats import RunningStats, normalise
-from costate.policies.sac_networks import RecurrentActor, act_once, build_actor, nothing_but_zeros, sac_inputs
-from costate.policies.squashed import to_bounds
+from costate.policies.sac_networks import RecurrentActor, build_actor, nothing_but_zeros
 
 
 class Decision(NamedTuple):
@@ -135,11 +134,12 @@ class ActorCriticNetwork(AbstractNetwork):
     def __call__(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Decision:
-        step = self._act(observation, state, is_first)
-        # The mode of a distribution is the control law; the bounds are what the actuators were in training.
-        action = step.control.actuate(step.control.mode(), np.asarray(self.low), np.asarray(self.high))
+        acted = self._act(observation, state, is_first)
         return Decision(
-            action.astype(state.dtype), step.core_state, self.policy.core.expose(step.core_state), step.value
+            acted.action.astype(state.dtype),
+            acted.core_state,
+            self.policy.core.expose(acted.core_state),
+            acted.value,
         )
 
     def costate(
@@ -158,15 +158,22 @@ class ActorCriticNetwork(AbstractNetwork):
     def margin(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Float[Array, "B A"] | None:
-        control = self._act(observation, state, is_first).control
-        return (
-            jnp.abs(jnp.abs(control.switching) - control.fuel_weight) if isinstance(control, Gibbs) else None
-        )
+        return self._act(observation, state, is_first).distribution.margin()
 
     def _act(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
-    ) -> PolicyStep:
-        return act(self.policy, normalise(self.stats, observation, self.observation_clip), state, is_first)
+    ) -> Acted:
+        # The bounds are what the actuators were in training.
+        return act_by_policy(
+            self.policy,
+            self.stats,
+            self.observation_clip,
+            observation,
+            is_first,
+            state,
+            np.asarray(self.low),
+            np.asarray(self.high),
+        )
 
 
 @FORMS.register(SQUASHED_ACTOR)
@@ -215,15 +222,23 @@ class SquashedNetwork(AbstractNetwork):
     ) -> Decision:
         carried = self.actor.core.state_size
         state = forget_at_start(state, is_first)
-        seen = ~nothing_but_zeros(observation)
-        inputs = sac_inputs(
-            self.stats, self.observation_clip, observation, seen, state[:, carried:], is_first
+        acted = act_by_actor(
+            self.actor,
+            self.stats,
+            self.observation_clip,
+            observation,
+            ~nothing_but_zeros(observation),
+            is_first,
+            state[:, :carried],
+            state[:, carried:],
+            np.asarray(self.low),
+            np.asarray(self.high),
         )
-        policy, core_state = act_once(self.actor, inputs, state[:, :carried], is_first)
-        control = policy.mode()
-        action = to_bounds(control, np.asarray(self.low), np.asarray(self.high)).astype(state.dtype)
         return Decision(
-            action, jnp.concatenate([core_state, control], axis=-1), self.actor.core.expose(core_state), None
+            acted.action.astype(state.dtype),
+            jnp.concatenate([acted.core_state, acted.control], axis=-1),
+            self.actor.core.expose(acted.core_state),
+            acted.value,
         )
 
     def costate(

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 
 from costate._base.types import Array, Float
 from costate.envs.base import AbstractActuators, TimeStep, anything_seen
+from costate.policies.acting import act_by_actor, act_by_policy
 from costate.policies.cores import empty_core_state
 from costate.policies.forms import ACTOR_CRITIC, SQUASHED_ACTOR
-from costate.policies.policy import RecurrentActorCritic, act
+from costate.policies.policy import RecurrentActorCritic
 from costate.policies.running_stats import RunningStats, normalise
-from costate.policies.sac_networks import RecurrentActor, act_once, sac_inputs
-from costate.policies.squashed import to_bounds
+from costate.policies.sac_networks import RecurrentActor, sac_inputs
 
 Carry = Any
 """What a controller remembers between two steps."""
@@ -92,11 +92,17 @@ class PolicyController(AbstractNetworkController):
     def decide(
         self, env: AbstractActuators, now: TimeStep, memory: Carry
     ) -> tuple[Float[Array, "B A"], Carry]:
-        decision = act(
-            self.policy, normalise(self.stats, now.observation, self.observation_clip), memory, now.is_first
+        acted = act_by_policy(
+            self.policy,
+            self.stats,
+            self.observation_clip,
+            now.observation,
+            now.is_first,
+            memory,
+            env.action_low,
+            env.action_high,
         )
-        control = decision.control.actuate(decision.control.mode(), env.action_low, env.action_high)
-        return control, decision.core_state
+        return acted.action, acted.core_state
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
         return self.policy.encoder.encode(normalise(self.stats, now.observation, self.observation_clip))
@@ -134,12 +140,31 @@ class SquashedController(AbstractNetworkController):
         self, env: AbstractActuators, now: TimeStep, memory: Carry
     ) -> tuple[Float[Array, "B A"], Carry]:
         core_state, before = memory
-        policy, core_state = act_once(self.actor, self._inputs(now, before), core_state, now.is_first)
-        control = policy.mode()
-        return scale_control(env, control), (core_state, control)
+        acted = act_by_actor(
+            self.actor,
+            self.stats,
+            self.observation_clip,
+            now.observation,
+            anything_seen(now),
+            now.is_first,
+            core_state,
+            before,
+            env.action_low,
+            env.action_high,
+        )
+        return acted.action, (acted.core_state, acted.control)
 
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
-        return self.actor.encoder.encode(self._inputs(now, memory[1]))
+        return self.actor.encoder.encode(
+            sac_inputs(
+                self.stats,
+                self.observation_clip,
+                now.observation,
+                anything_seen(now),
+                memory[1],
+                now.is_first,
+            )
+        )
 
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
         return self.actor.core.expose(memory[0])
@@ -150,13 +175,3 @@ class SquashedController(AbstractNetworkController):
 
     def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
         return core_state, memory[1]
-
-    def _inputs(self, now: TimeStep, before: Float[Array, "B A"]) -> Float[Array, "B I"]:
-        return sac_inputs(
-            self.stats, self.observation_clip, now.observation, anything_seen(now), before, now.is_first
-        )
-
-
-def scale_control(env: AbstractActuators, control: Float[Array, "B A"]) -> Float[Array, "B A"]:
-    """From (−1, 1) to the bounds of the actuators."""
-    return to_bounds(control, env.action_low, env.action_high)

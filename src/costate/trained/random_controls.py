@@ -19,7 +19,8 @@ from costate.envs.base import AbstractActuators, TimeStep
 from costate.envs.sensors import SensorConfig
 from costate.envs.suites import BUILT_IN
 from costate.envs.tasks import TASKS
-from costate.policies.controllers import AbstractAgent, Carry, scale_control
+from costate.policies.controllers import AbstractAgent, Carry
+from costate.policies.squashed import to_bounds
 from costate.runs.machine import versions
 from costate.trained.evaluation import LARGEST_BATCH, play
 from costate.training.startup import cache_directory, prepare_jax
@@ -57,9 +58,8 @@ class RandomAgent(AbstractAgent):
             raise CostateError(
                 "The controls of this task have no bounds, so that there are no uniform random ones."
             )
-        return scale_control(
-            env, jax.random.uniform(key_control, (env.batch_size, env.action_size), minval=-1.0)
-        ), key
+        control = jax.random.uniform(key_control, (env.batch_size, env.action_size), minval=-1.0)
+        return to_bounds(control, env.action_low, env.action_high), key
 
 
 def random_return(task: str, tell: Tell = nobody) -> RandomReturn:
