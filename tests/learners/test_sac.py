@@ -21,7 +21,7 @@ from costate.learners.replay import (
     usable_steps,
 )
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.losses import Networks, judge, loss_weights, sac_loss
+from costate.learners.sac.losses import Networks, loss_weights, q_and_gradients, sac_loss
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.policies.cores.costate_cell import CostateCellConfig
 from costate.policies.cores.ctrnn import CTRNNConfig
@@ -292,7 +292,7 @@ def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
             flags,
             0,
         )
-        _, slopes, by_action = judge(critic, memory.hiddens, jnp.asarray(-x @ K.T))
+        _, slopes, by_action = q_and_gradients(critic, memory.hiddens, jnp.asarray(-x @ K.T))
         np.testing.assert_allclose(by_action, 0.0, atol=1e-9)
         np.testing.assert_allclose(
             targets_from_slopes(critic.core, memory, slopes), -2.0 * x @ P * stretch, rtol=1e-7, atol=1e-9

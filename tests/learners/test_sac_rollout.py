@@ -14,6 +14,7 @@ from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import DelayedReward, EndlessReward, TargetAction
 from costate.learners.rollout import RolloutConfig, explore
 from costate.learners.sac.rollout import SACRolloutState, roll_sac, uniform_control
+from costate.policies.heads.scalar import ScalarHeadConfig
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import empty_stats
 from costate.policies.sac_networks import (
@@ -135,7 +136,9 @@ def test_explorers_never_stop_doing_uniform_controls_and_nobody_counts_their_epi
 
 def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
     world = DelayedReward()
-    critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)
+    critic = build_critic(
+        PolicyConfig(6), ScalarHeadConfig(), 5, jax.random.key(3), world.observation_size, world.action_size
+    )
     _, _, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic, dropout=0.5)
     dark = (rows.observation == 0.0).all(-1) & (rows.complete != 0.0).any(-1)
     assert 0.0 < dark.mean() < 1.0
@@ -153,7 +156,9 @@ def test_a_sighted_critic_gets_what_working_sensors_would_have_shown():
 @pytest.mark.thorough
 def test_what_both_networks_remembered_is_stored_with_every_row():
     world = DelayedReward()
-    critic = build_critic(PolicyConfig(6), 5, jax.random.key(3), world.observation_size, world.action_size)
+    critic = build_critic(
+        PolicyConfig(6), ScalarHeadConfig(), 5, jax.random.key(3), world.observation_size, world.action_size
+    )
     _, actor, stats, _, (state, rows, _) = rolled(world, 9, warming_up=False, critic=critic)
     before = controls_before(rows.action, jnp.zeros_like(rows.action[0]))
     inputs = sac_inputs(stats, 10.0, rows.observation, rows.seen, before, rows.is_first)

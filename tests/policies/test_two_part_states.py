@@ -22,6 +22,7 @@ from costate.policies.controllers import PolicyController
 from costate.policies.cores import step_batch
 from costate.policies.cores.cornn import CoRNNConfig
 from costate.policies.cores.lstm import LSTMConfig
+from costate.policies.heads.scalar import ScalarHeadConfig
 from costate.policies.policy import PolicyConfig, build_policy, unroll_policy
 from costate.policies.running_stats import empty_stats
 from costate.policies.sac_networks import build_critic, read_window
@@ -84,7 +85,7 @@ def test_the_hidden_state_before_an_observation_is_what_was_shown_then():
 
 
 def test_a_burn_in_hands_on_the_whole_state():
-    critic = build_critic(PolicyConfig(H, CoRNNConfig()), 4, jax.random.key(0), 2, 1)
+    critic = build_critic(PolicyConfig(H, CoRNNConfig()), ScalarHeadConfig(), 4, jax.random.key(0), 2, 1)
     inputs, is_first = (
         jax.random.normal(jax.random.key(1), (9, 3, 4)),
         jnp.zeros((9, 3), bool).at[4, 1].set(True),

@@ -93,7 +93,7 @@ class SquashedInsight(AbstractInsight):
         inputs = sac_inputs(stats, clip, shown, seen, own[1], now.is_first)
 
         def value(features: Float[Array, "B F"]) -> Float[Array, " B"]:
-            return self.critic.lower(
+            return self.critic.lowest(
                 self.critic.core.expose(step_batch(self.critic.core, features, critics, now.is_first)), chosen
             )
 

@@ -4,6 +4,8 @@ They are made of the same encoders, cores and readouts as the paper's policy. Wh
 and the control before it, because off-policy data must say what was done.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,36 +14,12 @@ from costate._base.types import Array, Bool, Float, Key
 from costate.policies.cores import AbstractCore, Memory, empty_core_state, read_sequence, step_batch
 from costate.policies.cores.memoryless import Memoryless
 from costate.policies.distribution import AbstractDistribution
-from costate.policies.initialisation import orthogonal
+from costate.policies.heads import AbstractHead, HeadConfig
+from costate.policies.layer import Layer
 from costate.policies.policy import Encoder, PolicyConfig, build_encoder
 from costate.policies.readouts import AbstractReadout, over_streams
 from costate.policies.running_stats import RunningStats, normalise
 from costate.policies.squashed import SquashedGaussian, bounded_log_std
-
-HEADS = 2
-
-
-class Layer(eqx.Module):
-    """x ↦ x W + b."""
-
-    weights: Float[Array, "I J"]
-    bias: Float[Array, " J"]
-
-    def apply(self, x: Float[Array, "*S I"]) -> Float[Array, "*S J"]:
-        product = x @ self.weights
-        return product + jnp.broadcast_to(self.bias, product.shape)
-
-
-class QHead(eqx.Module):
-    """Q(h, u): two hidden layers on the memory and the control."""
-
-    first: Layer
-    second: Layer
-    last: Layer
-
-    def value(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-        x = jax.nn.relu(self.first.apply(jnp.concatenate([hidden, action], axis=-1)))
-        return self.last.apply(jax.nn.relu(self.second.apply(x)))[..., 0]
 
 
 class RecurrentActor(eqx.Module):
@@ -62,21 +40,27 @@ class RecurrentActor(eqx.Module):
 
 
 class RecurrentCritic(eqx.Module):
-    """Inputs → encoder → core → two heads, of which the lower one is believed."""
+    """Inputs → encoder → core → one or several heads, of which the lowest value counts."""
 
     encoder: Encoder
     core: AbstractCore
-    heads: tuple[QHead, ...]
+    heads: tuple[AbstractHead, ...]
 
     def values(
         self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]
     ) -> tuple[Float[Array, "*S"], ...]:
-        return tuple(head.value(hidden, action) for head in self.heads)
+        """Return Q_i(h, u) of every head."""
+        return tuple(head.value(head.predict(hidden, action)) for head in self.heads)
 
-    def lower(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-        """min_i Q_i(h, u)."""
-        first, second = self.values(hidden, action)
-        return jnp.minimum(first, second)
+    def lowest(self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+        """Return min_i Q_i(h, u)."""
+        return functools.reduce(jnp.minimum, self.values(hidden, action))
+
+    def losses(
+        self, hidden: Float[Array, "*S H"], action: Float[Array, "*S A"], backup: Float[Array, "*S"]
+    ) -> tuple[Float[Array, "*S"], ...]:
+        """Return the loss of every head where its Q(h, u) should be ``backup``."""
+        return tuple(head.loss(head.predict(hidden, action), head.target(backup)) for head in self.heads)
 
 
 def sac_inputs(
@@ -172,22 +156,18 @@ def build_actor(
 
 
 def build_critic(
-    config: PolicyConfig, head_width: int, key: Key[Array, ""], observation_size: int, action_size: int
+    config: PolicyConfig,
+    head: HeadConfig,
+    head_width: int,
+    key: Key[Array, ""],
+    observation_size: int,
+    action_size: int,
 ) -> RecurrentCritic:
-    """A twin critic with fresh weights."""
-    key_encoder, key_core, *key_heads = jax.random.split(key, 2 + HEADS)
+    """Return a critic with fresh weights."""
+    key_encoder, key_core, *key_heads = jax.random.split(key, 2 + head.count)
     width = config.hidden_size
     return RecurrentCritic(
         encoder=build_encoder(key_encoder, input_size(observation_size, action_size), width),
         core=config.core.build(key_core, width, width),
-        heads=tuple(_head(key_head, width + action_size, head_width) for key_head in key_heads),
+        heads=tuple(head.build(key_head, width + action_size, head_width) for key_head in key_heads),
     )
-
-
-def _head(key: Key[Array, ""], inputs: int, width: int) -> QHead:
-    keys = jax.random.split(key, 3)
-    sizes = ((inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 1, 1.0))
-    first, second, last = (
-        Layer(orthogonal(k, i, j, scale), jnp.zeros(j)) for k, (i, j, scale) in zip(keys, sizes, strict=True)
-    )
-    return QHead(first, second, last)

@@ -10,6 +10,8 @@ from costate._base.undecided import UNDECIDED
 from costate.envs.tasks import Task
 from costate.learners.base import LEARNERS, LearnerConfig, Setup, Variant
 from costate.learners.replay import ReplayConfig
+from costate.policies.heads import HeadConfig
+from costate.policies.heads.scalar import ScalarHeadConfig
 
 if TYPE_CHECKING:
     from costate.learners.sac.learner import SACLearner
@@ -66,6 +68,8 @@ class SACConfig(LearnerConfig):
     target_entropy: float = -0.5
     """Entropy that the temperature steers to, for each component of the control."""
     replay: ReplayConfig = ReplayConfig()
+    critic_head: HeadConfig = ScalarHeadConfig()
+    """How the critic predicts and learns values, and by how many heads."""
 
     @property
     def sighted(self) -> bool:

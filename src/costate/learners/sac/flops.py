@@ -27,7 +27,9 @@ def flops_per_update(setup: Setup, sac: SACConfig) -> float:
     task, policy = setup.task_record, setup.policy
     width = policy.hidden_size
     encoder, actor, critic = _encoder(setup), core_flops(policy), core_flops(critics_parts(sac, policy))
-    heads = 2 * 2.0 * ((width + task.action_size) * sac.head_width + sac.head_width**2 + sac.head_width)
+    inputs, outputs = width + task.action_size, sac.critic_head.outputs
+    one_head = 2.0 * sac.head_width * (inputs + sac.head_width + outputs)
+    heads = sac.critic_head.count * one_head
     learning = sac.replay.window - sac.replay.burn_in
     judged = learning if sac.sighted else sac.replay.window
     reading = sac.replay.window * (encoder + actor.forward) + learning * (encoder + 2.0 * actor.forward)

@@ -17,7 +17,7 @@ from costate.learners.sac.between_rollouts import (
 )
 from costate.learners.sac.checks import warmup_iterations
 from costate.learners.sac.config import SACConfig
-from costate.learners.sac.losses import judge
+from costate.learners.sac.losses import q_and_gradients
 from costate.learners.sac.rollout import Episodes, SACRolloutState, begin_sac, roll_sac
 from costate.learners.sharding import Shards
 from costate.learners.states import Acting, Experience
@@ -147,7 +147,7 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
             networks.critic, sighted if self.settings.sighted else inputs, sequence.is_first, burn_in=0
         )
         control = networks.actor.distribution(networks.actor.encoder.encode(inputs), sequence.hidden).mode()
-        _, slopes, _ = judge(networks.critic, memory.hiddens, control)
+        _, slopes, _ = q_and_gradients(networks.critic, memory.hiddens, control)
         return targets_from_slopes(networks.critic.core, memory, slopes)
 
     @property

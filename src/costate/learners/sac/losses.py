@@ -44,11 +44,11 @@ class Networks(eqx.Module):
     """Auxiliary losses with their weights."""
 
 
-def judge(
+def q_and_gradients(
     critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]
 ) -> tuple[Array, Array, Array]:
-    """min_i Q_i with its derivatives by the memory and by the control, from one pass through the heads."""
-    value, pull_back = jax.vjp(critic.lower, hidden, action)
+    """Return min_i Q_i and its gradients by the memory and by the control, from one pass through the heads."""
+    value, pull_back = jax.vjp(critic.lowest, hidden, action)
     by_hidden, by_action = pull_back(jnp.ones_like(value))
     return value, by_hidden, by_action
 
@@ -91,7 +91,9 @@ def sac_loss(
         noise
     )
     frozen, frozen_memory = jax.lax.stop_gradient((critic, critic_memory))
-    value, by_hidden, by_action = jax.lax.stop_gradient(judge(frozen, frozen_memory.hiddens, action))
+    value, by_hidden, by_action = jax.lax.stop_gradient(
+        q_and_gradients(frozen, frozen_memory.hiddens, action)
+    )
     temperature = jnp.exp(networks.log_temperature)
     fixed_temperature = jax.lax.stop_gradient(temperature)
 
@@ -107,8 +109,8 @@ def sac_loss(
         log_prob,
         fixed_temperature,
     )
-    errors = [q - backup for q in critic.values(critic_memory.hiddens, rows.action[burn_in:])]
-    critic_loss = sum(weighted_sum(0.5 * jnp.square(error), weight) for error in errors)
+    head_losses = critic.losses(critic_memory.hiddens, rows.action[burn_in:], backup)
+    critic_loss = sum(weighted_sum(each, weight) for each in head_losses)
     entropy = -weighted_sum(jax.lax.stop_gradient(log_prob), weight)
     wanted = config.target_entropy * action.shape[-1] * weight.sum()
     # Too little entropy raises α, too much lowers it.
@@ -158,6 +160,6 @@ def soft_backup(
     temperature: Float[Array, ""],
 ) -> Float[Array, "M N"]:
     """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
-    after = target.lower(memory.hiddens, action) - temperature * log_prob
+    after = target.lowest(memory.hiddens, action) - temperature * log_prob
     following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
     return jax.lax.stop_gradient(reward + config.discount * discount * following)

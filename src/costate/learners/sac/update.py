@@ -46,7 +46,12 @@ def initial_sac_state(
     networks = Networks(
         build_actor(policy, key_actor, observation_size, action_size),
         build_critic(
-            critics_parts(config, policy), config.head_width, key_critic, observation_size, action_size
+            critics_parts(config, policy),
+            config.critic_head,
+            config.head_width,
+            key_critic,
+            observation_size,
+            action_size,
         ),
         jnp.log(jnp.float32(config.initial_temperature)),
         losses,
