@@ -16,6 +16,9 @@ from costate.learners.rollout import RolloutConfig, explore, iteration_keys
 from costate.learners.sac.between_rollouts import SACTrainState, check_sac, fresh_sac, learn, warming_up
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.rollout import SACRolloutState, roll_sac
+from costate.policies.heads import HeadConfig
+from costate.policies.heads.categorical import CategoricalHeadConfig
+from costate.policies.heads.scalar import ScalarHeadConfig
 from costate.policies.policy import PolicyConfig
 from costate.policies.sac_networks import act_once, read_window, sac_inputs
 
@@ -52,10 +55,15 @@ class Regulator(AbstractWorld):
 
 @functools.cache
 def trained(
-    costate_coef: float, iterations: int, statistics: str = "running"
+    costate_coef: float,
+    iterations: int,
+    statistics: str = "running",
+    head: HeadConfig = ScalarHeadConfig(),  # noqa: B008  (frozen)
 ) -> tuple[list[SACTrainState], list[dict]]:
     """The regulator's states before training and after every iteration, and what was logged."""
-    config = dataclasses.replace(CONFIG, costate_coef=costate_coef, observation_statistics=statistics)
+    config = dataclasses.replace(
+        CONFIG, costate_coef=costate_coef, observation_statistics=statistics, critic_head=head
+    )
     env = AnalyticEnv(Regulator(), ROLLOUT.environments)
     state = fresh_sac(
         config, PolicyConfig(16), ROLLOUT, jax.random.key(0), env.observation_size, env.action_size
@@ -93,8 +101,13 @@ def trained(
 
 
 @pytest.mark.thorough
-def test_a_linear_regulator_finds_its_best_control_and_its_value():
-    states, history = trained(0.05, 300)
+@pytest.mark.parametrize(
+    "head",
+    [ScalarHeadConfig(), CategoricalHeadConfig(low=-20.0, high=20.0, bins=41)],
+    ids=["scalar", "categorical"],
+)
+def test_a_linear_regulator_finds_its_best_control_and_its_value(head):
+    states, history = trained(0.05, 300, head=head)
     learner = states[-1].learner
     x = jnp.linspace(-0.8, 0.8, 9)[:, None]
     inputs = sac_inputs(
