@@ -13,7 +13,8 @@ from costate._base.errors import ConfigError
 from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig, explore, iteration_keys
-from costate.learners.sac.between_rollouts import SACTrainState, check_sac, fresh_sac, learn, warming_up
+from costate.learners.sac.between_rollouts import SACTrainState, fresh_sac, learn, warming_up
+from costate.learners.sac.checks import check_rollout
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.rollout import SACRolloutState, roll_sac
 from costate.policies.heads import HeadConfig
@@ -178,6 +179,6 @@ def test_statistics_are_those_of_all_steps_or_of_the_warm_up(statistics):
 )
 def test_settings_that_do_not_fit_the_rollout_are_refused(config, message):
     with pytest.raises(ConfigError, match=message):
-        check_sac(ROLLOUT, config, 100)
-    check_sac(ROLLOUT, CONFIG, 100)
-    check_sac(ROLLOUT, dataclasses.replace(CONFIG, explorers=7), 100)
+        check_rollout(ROLLOUT, config, 100)
+    check_rollout(ROLLOUT, CONFIG, 100)
+    check_rollout(ROLLOUT, dataclasses.replace(CONFIG, explorers=7), 100)

@@ -1,6 +1,7 @@
 """Configs as plain data: dataclasses to JSON and back, with errors that name what does not fit."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
 from costate._base.checks import whole
@@ -17,6 +18,25 @@ def chosen_from(kind: str, base: Any) -> Registry[Any]:
     registry: Registry[Any] = Registry(kind)
     CHOICES[base] = registry
     return registry
+
+
+def chosen_parts(kind: Any) -> dict[str, Registry[Any]]:
+    """Return the fields of a config class whose parts are chosen by name, with the registries to choose from."""
+    return {field.name: CHOICES[field.type] for field in dataclasses.fields(kind) if field.type in CHOICES}  # type: ignore[index]
+
+
+def with_parts(part: Any, names: Mapping[str, str | None]) -> Any:
+    """Return a config with the parts that ``names`` asks for.
+
+    A part of another name starts from its own defaults; one that the config has anyway keeps its settings.
+    """
+    wanted = {
+        field: registry[names[field]]
+        for field, registry in chosen_parts(type(part)).items()
+        if names.get(field) is not None
+    }
+    others = {field: kind() for field, kind in wanted.items() if kind is not type(getattr(part, field))}
+    return dataclasses.replace(part, **others)
 
 
 def encode(part: Any) -> Any:

@@ -1,13 +1,22 @@
 """Parts that are chosen by name on the command line, as types from which the parser reads the choices."""
 
+from typing import Any
+
 import tyro
 
+from costate._base.registry import Registry
 from costate.config.presets import PRESETS
 from costate.learners import LEARNERS
 from costate.policies.cores import CORES
 from costate.policies.readouts import READOUTS
 
-AlgorithmName = tyro.extras.literal_type_from_choices(LEARNERS.names())
+
+def named_by(registry: Registry[Any]) -> Any:
+    """Return the type of the names in a registry."""
+    return tyro.extras.literal_type_from_choices(registry.names())
+
+
+AlgorithmName = named_by(LEARNERS)
 PresetName = tyro.extras.literal_type_from_choices(PRESETS)
-CoreName = tyro.extras.literal_type_from_choices(CORES.names())
-ReadoutName = tyro.extras.literal_type_from_choices(READOUTS.names())
+CoreName = named_by(CORES)
+ReadoutName = named_by(READOUTS)

@@ -88,7 +88,7 @@ def _walk(part: Arguments, place: str, prefix: str) -> Iterator[Setting]:
             own = field.name if note is None or note.name is None else note.name
             yield from _walk(inside, f"{where}.", f"{prefix}{own}." if own else prefix)
             continue
-        described = (note.help if note is not None else None) or _sentences(kind).get(field.name, "")
+        described = (note.help if note is not None else None) or sentences_of(kind).get(field.name, "")
         positional = any(each is tyro.conf.Positional for each in notes)
         names = () if positional else _flags(f"{prefix}{field.name}", hint)
         value, choices = ("", ()) if hint is bool else _value(hint)
@@ -140,7 +140,7 @@ def _kinds(hint: Any) -> set[Any]:
 
 
 @functools.cache
-def _sentences(kind: type) -> dict[str, str]:
+def sentences_of(kind: type) -> dict[str, str]:
     """The text below each field of a dataclass and of those that it inherits from; empty where the source cannot be read."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):

@@ -103,13 +103,12 @@ def _unknown(module: Any, tokens: list[str]) -> str:
 
 def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
     """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
-    for part in ("core", "readout"):
-        if flag.startswith(f"--{part}."):
-            names = list(
-                dict.fromkeys(
-                    name for choice, name in (way for way in ways if len(way) == 2) if choice == f"--{part}"
-                )
-            )
+    chosen = [(way[-2].removeprefix("--"), way[-1]) for way in ways if way]
+    # A part of a learner is no answer where another learner is all that is missing.
+    of_a_learner = any(part == "algorithm" for part, _ in chosen)
+    for part in dict.fromkeys(part for part, _ in chosen):
+        if flag.startswith(f"--{part}.") and (part in ("core", "readout") or not of_a_learner):
+            names = list(dict.fromkeys(name for choice, name in chosen if choice == part))
             listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
             return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
     from costate.learners import LEARNERS

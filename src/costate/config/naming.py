@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from costate._base.first_release import CHOSEN, changes
+from costate._base.plain_data import chosen_parts
 from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig, flat_json
 
@@ -50,9 +51,12 @@ def _bases(config: RunConfig) -> dict[str, RunConfig]:
 def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
     """Return the settings in which a config differs from another of its learner, by their names on the command line."""
     ours, theirs = _settings(config), _settings(base)
-    # A core or readout of another name has settings of its own, which differ from their own defaults only.
+    # A part of another name has settings of its own, which differ from their own defaults only.
     chosen = {
-        part: getattr(config.policy, part) for part in ("core", "readout") if ours[part] != theirs[part]
+        _flag(part): getattr(holder, part)
+        for holder in (config.policy, config.learner)
+        for part in chosen_parts(type(holder))
+        if ours[_flag(part)] != theirs[_flag(part)]
     }
     different = {
         name: value
@@ -61,7 +65,7 @@ def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
     }
     for part, value in chosen.items():
         name = ours[part]
-        own = changes(value, CHOSEN[part].get(name, {}))
+        own = changes(value, CHOSEN.get(part, {}).get(name, {}))
         different |= {part: name} | {_flag(f"{part}.{field}"): given for field, given in own.items()}
     return dict(sorted(different.items()))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from costate._base.errors import ConfigError
 from costate._base.other_names import OTHER_NAMES, instead_of
+from costate._base.plain_data import chosen_parts
 from costate._base.registry import nearest
 from costate.config.naming import variant_name
 from costate.config.presets import check_preset, preset, usual_preset
@@ -85,6 +86,7 @@ def run_config(
 def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
     """Options at their places in a config."""
     places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(learner)
+    by_name = chosen_parts(PolicyConfig) | chosen_parts(type(learner))
     nested: dict[str, Any] = {}
     for given, value in options.items():
         # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
@@ -100,8 +102,8 @@ def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
         for part in (*places[path[0]], *path[:-1]):
             inside = inside.setdefault(part, {})
         name = path[-1]
-        # A core or a readout may be given by its name alone.
-        inside[name] = {"name": value} if name in ("core", "readout") and isinstance(value, str) else value
+        # A part that is chosen by name may be given by its name alone.
+        inside[name] = {"name": value} if name in by_name and isinstance(value, str) else value
     return nested
 
 

@@ -12,10 +12,11 @@ import tyro
 from costate._base.checks import MOST_SEEDS, require_at_most
 from costate._base.errors import ConfigError, RunDirectoryError
 from costate._base.other_names import by_position, in_our_words
+from costate._base.plain_data import chosen_parts, with_parts
 from costate.cli.arguments import read_arguments
-from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName
+from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
 from costate.cli.help_text import Layout
-from costate.cli.settings import settings_of
+from costate.cli.settings import flag_of, sentences_of, settings_of
 from costate.config.naming import variant_name
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig
@@ -39,7 +40,18 @@ BESIDE: tuple[list[str], ...] = (
     *(["--algorithm", name] for name in LEARNERS.names()[1:]),
     *(["--core", name] for name in CORES.names() if dataclasses.fields(CORES[name])),
     *(["--readout", name] for name in READOUTS.names() if dataclasses.fields(READOUTS[name])),
+    *(
+        ["--algorithm", learner, flag_of(part), name]
+        for learner in LEARNERS.names()
+        for part, registry in chosen_parts(LEARNERS[learner]).items()
+        for name in registry.names()
+        if registry[name] is not type(getattr(LEARNERS[learner], part))
+    ),
 )
+LEARNER_PARTS = tuple(
+    dict.fromkeys(part for name in LEARNERS.names() for part in chosen_parts(LEARNERS[name]))
+)
+"""Parts of learners that are chosen by name, each by a flag beside the settings of the learner."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +103,17 @@ def _arguments_of(name: str) -> type[Any]:
     """The arguments of train with the settings of a learner."""
     kind, others = LEARNERS[name], [other for other in LEARNERS.names() if other != name]
     settings = Annotated[kind, tyro.conf.arg(name="")]  # type: ignore[valid-type]
+    usual, described = kind(), sentences_of(kind)
+    parts = [
+        (
+            part,
+            Annotated[named_by(registry), tyro.conf.arg(help=described.get(part, ""))],
+            registry.name_of(type(getattr(usual, part))),
+        )
+        for part, registry in chosen_parts(kind).items()
+    ]
     made = dataclasses.make_dataclass(
-        "TrainArguments", [("learner", settings, kind())], bases=(CommonArguments,), frozen=True
+        "TrainArguments", [("learner", settings, usual), *parts], bases=(CommonArguments,), frozen=True
     )
     listed = ", ".join(f"with --algorithm {other}, those of {LEARNERS[other].label}" for other in others)
     made.__doc__ = (
@@ -115,7 +136,7 @@ LAYOUT = Layout(
     groups={
         "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
         "Task and sensors": ("task", "sensors"),
-        "Learner": ("algorithm", "learner", "rollout"),
+        "Learner": ("algorithm", *LEARNER_PARTS, "learner", "rollout"),
         "Policy": ("core", "readout", "policy"),
         "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
     },
@@ -257,7 +278,7 @@ def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
 def _train_defaults(arguments: list[str]) -> CommonArguments:
     """Defaults as the task, the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume"):
+    for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume", *map(flag_of, LEARNER_PARTS)):
         peek.add_argument(flag)
     chosen, rest = peek.parse_known_args(arguments)
     if chosen.resume is not None:
@@ -269,13 +290,11 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     config = preset(name, task or next(iter(TASKS)).name)
     if task is not None and chosen.algorithm in LEARNERS:
         check_preset(name, task, chosen.algorithm)
-    policy = config.policy
-    # One that the preset has anyway keeps the settings that the preset gives it.
-    if chosen.core is not None and CORES[chosen.core] is not type(policy.core):
-        policy = dataclasses.replace(policy, core=CORES[chosen.core]())
-    if chosen.readout is not None and READOUTS[chosen.readout] is not type(policy.readout):
-        policy = dataclasses.replace(policy, readout=READOUTS[chosen.readout]())
-    return dataclasses.replace(_as_arguments(dataclasses.replace(config, policy=policy), name), task="")
+    names = vars(chosen)
+    config = dataclasses.replace(
+        config, policy=with_parts(config.policy, names), learner=with_parts(config.learner, names)
+    )
+    return dataclasses.replace(_as_arguments(config, name), task="")
 
 
 def _task_among(words: list[str]) -> str | None:
@@ -309,6 +328,8 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         rollout=config.rollout,
     )
     shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
+    for part, registry in chosen_parts(type(config.learner)).items():
+        shared[part] = registry.name_of(type(getattr(config.learner, part)))
     arguments: CommonArguments = ARGUMENTS_OF[config.learner_name](**shared, learner=config.learner)
     return arguments
 
@@ -355,13 +376,10 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
         raise ConfigError(
             f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out."
         )
-    # A core or readout of another name stands for its default settings.
-    policy = parsed.policy
-    if CORES[parsed.core] is not type(policy.core):
-        policy = dataclasses.replace(policy, core=CORES[parsed.core]())
-    if READOUTS[parsed.readout] is not type(policy.readout):
-        policy = dataclasses.replace(policy, readout=READOUTS[parsed.readout]())
-    wanted = _run_config(dataclasses.replace(parsed, policy=policy))
+    # A part of another name stands for its default settings.
+    names = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(parsed)}
+    policy, learner = with_parts(parsed.policy, names), with_parts(_learner(parsed), names)
+    wanted = _run_config(dataclasses.replace(parsed, policy=policy, learner=learner))  # type: ignore[call-arg]
     refused = refusals(config, wanted)
     if refused:
         raise ConfigError(
