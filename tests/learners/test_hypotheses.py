@@ -16,7 +16,7 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import total_loss
-from costate.learners.ppo.update import TrainState, foresee, initial_state, update, warmed_up
+from costate.learners.ppo.update import TrainState, initial_state, precompute_targets, update, warmed_up
 from costate.learners.rollout import RolloutConfig, begin, collect
 from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES, empty_core_state, read_sequence, scan_unroll, step_batch
@@ -142,12 +142,12 @@ def ensemble_run(config: PPOConfig, ensemble: int = M, **policy):
 
 
 def losses_of(config: PPOConfig, state: TrainState, trajectory, final_value, policy=None):
-    foresight = foresee(config, 10.0, state, trajectory, jax.random.key(5))
+    precomputed = precompute_targets(config, 10.0, state, trajectory, jax.random.key(5))
     batch = make_batch(
-        config, 10.0, state.observation_stats, empty_stats(), trajectory, final_value, foresight
+        config, 10.0, state.observation_stats, empty_stats(), trajectory, final_value, precomputed
     )
     whole = take_minibatch(batch, jnp.arange(B))
-    return total_loss(state.policy if policy is None else policy, whole, config), whole, foresight
+    return total_loss(state.policy if policy is None else policy, whole, config), whole, precomputed
 
 
 @pytest.mark.thorough
@@ -155,8 +155,8 @@ def test_every_critic_learns_from_its_own_share_of_the_environments():
     """The value loss by a loop over critics, and no gradient from environments that a critic does not learn from."""
     config = PPOConfig(bootstrap=0.5, costate_coef=0.0, entropy_coef=0.0, clip_epsilon=0.05)
     state, trajectory, final_value = ensemble_run(config)
-    (_, metrics), batch, foresight = losses_of(config, state, trajectory, final_value)
-    learns = np.asarray(foresight.members)
+    (_, metrics), batch, precomputed = losses_of(config, state, trajectory, final_value)
+    learns = np.asarray(precomputed.members)
     assert 0 < learns.sum() < learns.size
     hiddens = unroll_policy(
         state.policy, batch.rows.observation, batch.core_state, batch.rows.is_first
@@ -228,13 +228,13 @@ def test_the_costate_loss_does_not_move_its_targets():
 def test_disagreement_is_rewarded_where_it_leads():
     config = PPOConfig(spread_bonus=2.0)
     state, trajectory, final_value = ensemble_run(config)
-    (_, _), batch, foresight = losses_of(config, state, trajectory, final_value)
+    (_, _), batch, precomputed = losses_of(config, state, trajectory, final_value)
     memory = unroll_policy(state.policy, batch.rows.observation, batch.core_state, batch.rows.is_first).memory
     spread = 2.0 * epistemic_spread(member_targets(state.policy.core, state.policy.critic, memory))
-    np.testing.assert_allclose(foresight.bonus[:-1], spread[1:], rtol=1e-5)
-    rich = dataclasses.replace(trajectory, reward=trajectory.reward + foresight.bonus)
+    np.testing.assert_allclose(precomputed.bonus[:-1], spread[1:], rtol=1e-5)
+    rich = dataclasses.replace(trajectory, reward=trajectory.reward + precomputed.bonus)
     plain = dataclasses.replace(config, reward_scaling="none")
-    a = make_batch(plain, 10.0, state.observation_stats, empty_stats(), trajectory, final_value, foresight)
+    a = make_batch(plain, 10.0, state.observation_stats, empty_stats(), trajectory, final_value, precomputed)
     b = make_batch(plain, 10.0, state.observation_stats, empty_stats(), rich, final_value)
     np.testing.assert_allclose(a.rows.advantage, b.rows.advantage, rtol=1e-5, atol=1e-6)
 
@@ -367,7 +367,7 @@ def test_the_weight_of_the_costate_loss_warms_up():
     state, trajectory, final_value = ensemble_run(config, ensemble=1)
     (_, _), batch, _ = losses_of(config, state, trajectory, final_value)
     cold, none = (
-        jax.grad(lambda p, c=c, w=w: total_loss(p, batch, c, warmth=w)[0])(state.policy)
+        jax.grad(lambda p, c=c, w=w: total_loss(p, batch, c, costate_scale=w)[0])(state.policy)
         for c, w in ((config, 0.0), (PPOConfig(0.0), 1.0))
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), cold, none)

@@ -1,4 +1,7 @@
-"""A trained policy as one pure function: raw observations in, controls within their bounds out, and all of its memory as one row for each stream."""
+"""A trained policy as one pure function: raw observations in, controls within their bounds out.
+
+All of its memory is one row for each stream.
+"""
 
 import abc
 from typing import NamedTuple
@@ -20,13 +23,13 @@ from costate.policies.sac_networks import RecurrentActor, build_actor, nothing_b
 
 
 class Decision(NamedTuple):
-    """What one observation does to every stream."""
+    """One step of every stream."""
 
     action: Float[Array, "B A"]
     state: Float[Array, "B S"]
     """All that is carried to the next step."""
     hidden: Float[Array, "B H"]
-    """The part of it that plays the co-state; of an ensemble all hypotheses, side by side."""
+    """The part of the state that plays the co-state; of an ensemble all hypotheses, side by side."""
     value: Float[Array, " B"] | None
     """What the critic expects; None where it is no part of the policy."""
 
@@ -63,34 +66,40 @@ class AbstractNetwork(eqx.Module):
     def constant_input(
         weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
     ) -> Float[np.ndarray, " F"]:
-        """Return the row of the encoder that takes what a constant among the first ``inputs`` inputs adds, to be changed."""
+        """Return the row of the encoder to which a constant among the first ``inputs`` inputs is added."""
 
     @property
     @abc.abstractmethod
     def state_size(self) -> int:
-        """Width of all that is carried from step to step."""
+        """Return the width of all that is carried from step to step."""
 
     @abc.abstractmethod
     def __call__(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Decision:
-        """One step of every stream; one whose episode starts forgets before it reads."""
+        """Make one step of every stream; one whose episode starts forgets before it reads."""
 
     @abc.abstractmethod
     def costate(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Float[Array, "B F"] | None:
-        """λ̂ = ∂V/∂ỹ by the critic, with what was carried before held fixed; None where the critic is no part of the policy."""
+        """Return λ̂ = ∂V/∂ỹ by the critic; None where the critic is no part of the policy.
+
+        What was carried before is held fixed.
+        """
 
     @abc.abstractmethod
     def margin(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Float[Array, "B A"] | None:
-        """How far each control is from switching, in units of σ; None where the law does not switch."""
+        """Return how far each control is from switching, in units of σ; None if the law never switches."""
 
 
 FORMS: Registry[type[AbstractNetwork]] = Registry("form of an acting network")
-"""Forms of an acting network, by the name that a controller has for its own. In a bundle this name is the `algorithm`."""
+"""Forms of an acting network, by the name that a controller has for its own.
+
+In a bundle this name is the `algorithm`.
+"""
 
 
 @FORMS.register(ACTOR_CRITIC)
@@ -178,7 +187,10 @@ class ActorCriticNetwork(AbstractNetwork):
 
 @FORMS.register(SQUASHED_ACTOR)
 class SquashedNetwork(AbstractNetwork):
-    """The actor of soft actor-critic, which also carries what it did last. Its critics are used in training only, and read what a robot cannot."""
+    """The actor of soft actor-critic, which also carries its last control.
+
+    Its critics are used in training only, and read what a robot cannot.
+    """
 
     actor: RecurrentActor
     stats: RunningStats
@@ -208,8 +220,8 @@ class SquashedNetwork(AbstractNetwork):
     def constant_input(
         weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
     ) -> Float[np.ndarray, " F"]:
-        # A row of zeros is darkness, which adds nothing: the constant belongs to the input that says whether anything
-        # was seen, which comes right after the observation.
+        # A row of zeros is darkness, which adds nothing. So the constant belongs to the input that says
+        # whether anything was seen, which comes right after the observation.
         row: Float[np.ndarray, " F"] = weights[inputs]
         return row
 

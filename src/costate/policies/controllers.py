@@ -1,4 +1,7 @@
-"""What acts when nobody learns: a network with its frozen normaliser, from raw observations to controls within their bounds."""
+"""Controllers: networks with frozen normalisers that act without learning.
+
+They read raw observations and give controls within their bounds.
+"""
 
 import abc
 from typing import Any, ClassVar
@@ -16,48 +19,54 @@ from costate.policies.running_stats import RunningStats, normalise
 from costate.policies.sac_networks import RecurrentActor, sac_inputs
 
 Carry = Any
-"""What a controller remembers between two steps."""
+"""The memory of a controller between two steps."""
 
 
 class AbstractAgent(eqx.Module):
-    """What acts in a batch of streams, trained or not."""
+    """A policy in a batch of streams, trained or not."""
 
     @abc.abstractmethod
     def empty_memory(self, env: AbstractActuators) -> Carry:
-        """What is remembered before the first step."""
+        """Return the memory before the first step."""
 
     @abc.abstractmethod
     def decide(
         self, env: AbstractActuators, now: TimeStep, memory: Carry
     ) -> tuple[Float[Array, "B A"], Carry]:
-        """A control for every stream; where an episode starts, its memory does."""
+        """Return a control for every stream and the memory after it.
+
+        A stream whose episode starts forgets first.
+        """
 
 
 class AbstractController(AbstractAgent):
     """Deterministic control of a batch of streams."""
 
     stats: eqx.AbstractVar[RunningStats]
-    """By which observations are normalised."""
+    """Statistics that normalise observations."""
 
     @abc.abstractmethod
     def feature(self, now: TimeStep, memory: Carry) -> Float[Array, "B F"]:
-        """ỹ, what the core reads when it decides."""
+        """Return ỹ, the encoded observation that the core reads."""
 
     @abc.abstractmethod
     def hidden(self, memory: Carry) -> Float[Array, "B H"]:
-        """h, the part of a memory that plays the co-state."""
+        """Return h, the part of a memory that plays the co-state."""
 
     def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
-        """h in the coordinates of features, where the co-state loss compares it with ∂V/∂ỹ; h itself unless they have another width."""
+        """Return h in the coordinates of features, where the co-state loss compares it with ∂V/∂ỹ.
+
+        It is h itself unless features have another width.
+        """
         return hidden
 
     @abc.abstractmethod
     def core_state(self, memory: Carry) -> Float[Array, "B C"]:
-        """The part of a memory that is the core's, of which h is all or a part."""
+        """Return the core's part of a memory, of which h is all or a part."""
 
     @abc.abstractmethod
     def with_core_state(self, memory: Carry, core_state: Float[Array, "B C"]) -> Carry:
-        """The same memory with another state of the core."""
+        """Return the memory with another state of the core."""
 
 
 class AbstractNetworkController(AbstractController):
@@ -71,7 +80,7 @@ class AbstractNetworkController(AbstractController):
     @property
     @abc.abstractmethod
     def weights(self) -> eqx.Module:
-        """All that acts beside the statistics, and nothing that only training needs."""
+        """Return all that acts beside the statistics, and nothing that only training needs."""
 
 
 class PolicyController(AbstractNetworkController):

@@ -1,6 +1,7 @@
-"""The co-state loss: hidden states are pulled towards the direction of the critic's gradient. Nothing here knows about PPO.
+"""The co-state loss: hidden states are pulled towards the direction of the critic's gradient.
 
-An ensemble has m hypotheses about the co-state, each with a target of its own; the axis M counts them, and a policy without an ensemble has one.
+It is the same for every learner. An ensemble has m hypotheses about the co-state, each with a target of its
+own. The axis M counts them, and a policy without an ensemble has one.
 """
 
 import equinox as eqx
@@ -16,7 +17,7 @@ EPSILON = 1e-8
 
 
 class Targets(eqx.Module):
-    """What the hidden states of all hypotheses are compared with."""
+    """Targets of the hidden states of all hypotheses."""
 
     by_feature: Float[Array, "T B M F"]
     """λ̂ = ∂V/∂ỹ_t."""
@@ -25,16 +26,17 @@ class Targets(eqx.Module):
 
 
 def costate_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B F"]:
-    """λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t through the core's step, with what it carried before held fixed (Section 4.2).
+    """Return λ̂_t = stop_gradient ∂V(ỹ_t, h_t)/∂ỹ_t through the core's step (Section 4.2).
 
-    The critic sees the observation only through the core's newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t). Of an ensemble it is the mean over the
-    hypotheses, because its value is.
+    What the core carried before is held fixed. The critic sees the observation only through the core's
+    newest state, so this is (∂h_t/∂ỹ_t)ᵀ ∇V(h_t). For an ensemble it is the mean over the hypotheses,
+    because its value is.
     """
     return member_targets(core, critic, memory).mean(-2)
 
 
 def member_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B M F"]:
-    """λ̂ of every hypothesis: the gradient of what its own critic says."""
+    """Return λ̂ of every hypothesis: the gradient of its own critic's value."""
     slopes = critic.slopes(memory.hiddens)
     if isinstance(core, EnsembleCore):
         frozen, memory, slopes = jax.lax.stop_gradient((core, memory, slopes))
@@ -45,45 +47,54 @@ def member_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -
 def targets_from_slopes(
     core: AbstractCore, memory: Memory, slopes: Float[Array, "T B H"]
 ) -> Float[Array, "T B F"]:
-    """λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core, for any critic whose slopes ∂V/∂h_t are known."""
-    # Frozen: the co-state loss shapes the core, and letting it move V would make the target chase the state it is compared with.
+    """Return λ̂_t = (∂h_t/∂ỹ_t)ᵀ ∂V/∂h_t through one step of the critic's core.
+
+    The critic may be any whose slopes ∂V/∂h_t are known.
+    """
+    # Frozen: the co-state loss shapes the core, and letting it move V would make the target chase the state
+    # it is compared with.
     return feature_gradients(*jax.lax.stop_gradient((core, memory, slopes)))
 
 
 def hidden_targets(core: AbstractCore, critic: AbstractCritic, memory: Memory) -> Float[Array, "T B M H"]:
-    """stop_gradient ∂V/∂h_{t−1}, the gradient by what was remembered instead of by what was read; for cores that show all that they carry."""
+    """Return stop_gradient ∂V/∂h_{t−1}, the gradient by what was remembered instead of by what was read.
+
+    It is defined for cores whose hidden state is all that they carry.
+    """
     gradients = state_gradients(*jax.lax.stop_gradient((core, memory, critic.slopes(memory.hiddens))))
     return by_member(core, gradients)
 
 
 def by_member(core: AbstractCore, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M K"]:
-    """The hidden state of every hypothesis."""
+    """Return the hidden state of every hypothesis."""
     count = core.count if isinstance(core, EnsembleCore) else 1
     return hidden.reshape(*hidden.shape[:-1], count, -1)
 
 
 def epistemic_spread(targets: Float[Array, "*S M F"]) -> Float[Array, "*S"]:
-    """√((1/m) Σ_i |λ̂_i − λ̄|²): how far the hypotheses about the co-state lie apart."""
+    """Return √((1/m) Σ_i |λ̂_i − λ̄|²), the spread of the hypotheses about the co-state."""
     return jnp.sqrt(jnp.square(targets - targets.mean(-2, keepdims=True)).sum(-1).mean(-1))
 
 
 def cosine(left: Float[Array, "*S H"], right: Float[Array, "*S H"]) -> Float[Array, "*S"]:
-    """Cosine of the angle between vectors along the last axis.
+    """Return the cosine of the angle between vectors along the last axis.
 
-    ε sits inside each root, so that the gradient is finite at h = 0, where every episode starts if h_{t−1} is compared.
+    ε sits inside each root, so that the gradient is finite at h = 0, where every episode starts if h_{t−1}
+    is compared.
     """
     length = jnp.sqrt(jnp.square(left).sum(-1) + EPSILON) * jnp.sqrt(jnp.square(right).sum(-1) + EPSILON)
-    # A product with ones: XLA's CPU backend takes ten times as long to reduce a product of two arrays as to reduce one.
+    # A product with ones: XLA's CPU backend takes ten times as long to reduce a product of two arrays as to
+    # reduce one.
     return jnp.matmul(left * right, jnp.ones(left.shape[-1], left.dtype), precision="highest") / length
 
 
 def costate_distance(hidden: Float[Array, "*S H"], target: Float[Array, "*S H"]) -> Float[Array, "*S"]:
-    """1 − cos(h_t, λ̂_t) for every step (Eq. 4.2 before the mean)."""
+    """Return 1 − cos(h_t, λ̂_t) for every step (Eq. 4.2 before the mean)."""
     return 1.0 - cosine(hidden, target)
 
 
 def terminal_distance(hidden: Float[Array, "T B H"], gradient: Float[Array, "T B H"]) -> Float[Array, "T B"]:
-    """|h − ∇Φ|² / H for every step, for those at which h(t_f) = ∇Φ should hold (Definition 3.2).
+    """Return |h − ∇Φ|² / H for every step; the caller selects those where h(t_f) = ∇Φ (Definition 3.2).
 
     A distance and not an angle: ∇Φ = 0, where there is no terminal cost, has no direction.
     """

@@ -15,11 +15,11 @@ class AbstractCritic(eqx.Module):
 
     @abc.abstractmethod
     def value(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S"]:
-        """What is expected of a hidden state; of an ensemble the mean."""
+        """Return the value of a hidden state; of an ensemble the mean."""
 
     @abc.abstractmethod
     def slopes(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
-        """∂V/∂h; of an ensemble ∂V_i/∂h_i of every critic by the part of the hidden state that it judges."""
+        """Return ∂V/∂h; of an ensemble ∂V_i/∂h_i of every critic by its own part of the hidden state."""
 
 
 class LinearCritic(AbstractCritic):
@@ -36,13 +36,13 @@ class LinearCritic(AbstractCritic):
 
 
 class EnsembleCritic(AbstractCritic):
-    """V_i = w_iᵀ h_i + b_i, each on the hidden state of its own core; together they say their mean."""
+    """V_i = w_iᵀ h_i + b_i, each on the hidden state of its own core. The value is their mean."""
 
     weights: Float[Array, "M K"]
     bias: Float[Array, " M"]
 
     def values(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M"]:
-        """What each of them says."""
+        """Return the value of each."""
         parts = hidden.reshape(*hidden.shape[:-1], *self.weights.shape)
         return (parts * jnp.broadcast_to(self.weights, parts.shape)).sum(-1) + jnp.broadcast_to(
             self.bias, parts.shape[:-1]
@@ -56,11 +56,11 @@ class EnsembleCritic(AbstractCritic):
 
 
 def linear_critic(key: Key[Array, ""], hidden_size: int) -> LinearCritic:
-    """A critic with fresh weights of unit length and no bias."""
+    """Return a critic with fresh weights of unit length and no bias."""
     return LinearCritic(orthogonal(key, hidden_size, 1)[:, 0], jnp.zeros(()))
 
 
 def ensemble_critic(key: Key[Array, ""], count: int, hidden_size: int) -> EnsembleCritic:
-    """Critics with fresh weights, each drawn by itself."""
+    """Return critics with fresh weights, each drawn by itself."""
     each = jax.vmap(lambda key: linear_critic(key, hidden_size))(jax.random.split(key, count))
     return EnsembleCritic(each.weights, each.bias)

@@ -1,7 +1,7 @@
 """Names of the forms in which a policy acts, by which bundles know them.
 
-They are those of the learners that each form was made for first, because a file format stays what it is; any learner
-whose controller has a form can be exported in it.
+Each name is that of the learner for which the form was made first, because a file format stays what it is.
+Any learner whose controller has a form can be exported in it.
 """
 
 ACTOR_CRITIC = "ppo"

@@ -1,4 +1,4 @@
-"""A look inside of a policy while it acts: what its critic expects, the co-state that the critic implies, and the memory that should be it."""
+"""Show the inside of a policy while it acts: its critic's value and co-state, and its memory."""
 
 import abc
 from collections.abc import Callable
@@ -19,39 +19,40 @@ from costate.policies.sac_networks import RecurrentCritic, sac_inputs
 
 
 class Look(NamedTuple):
-    """What is inside at one step of every stream."""
+    """The inside at one step of every stream."""
 
     control: Float[Array, "B A"]
     value: Float[Array, " B"]
     """V, what the critic expects of the future, in the units that it was trained in."""
     hidden: Float[Array, "B F"]
-    """h, as the co-state loss compares it: the mean of several hypotheses, and mapped where features have another width."""
+    """h, as the co-state loss compares it: the mean of several hypotheses, mapped if features have another
+    width."""
     costate: Float[Array, "B F"]
     """λ̂ = ∂V/∂ỹ."""
     cosine: Float[Array, " B"]
     """cos(h, λ̂)."""
     remembered: Float[Array, "B O"]
-    """(∂ỹ/∂y)ᵀ h: the memory, read as a co-state, by every sensor, each in units of its own standard deviation."""
+    """(∂ỹ/∂y)ᵀ h: the memory, read as a co-state, for every sensor in units of its own standard deviation."""
     expected: Float[Array, "B O"]
     """(∂ỹ/∂y)ᵀ λ̂ = ∂V/∂y: the critic's, in the same units."""
 
 
 class AbstractInsight(eqx.Module):
-    """A controller, and what it takes to look inside."""
+    """A controller, with all that is needed to look inside."""
 
     controller: eqx.AbstractVar[AbstractController]
 
     @abc.abstractmethod
     def empty_memory(self, env: AbstractActuators) -> Carry:
-        """What is remembered before the first step, the critic's memory included."""
+        """Return the memory before the first step, the critic's included."""
 
     @abc.abstractmethod
     def look(self, env: AbstractActuators, now: TimeStep, memory: Carry) -> tuple[Look, Carry]:
-        """One step; the control is the controller's."""
+        """Make one step by the controller, and return what is inside with the memory after it."""
 
 
 class PolicyInsight(AbstractInsight):
-    """Of the paper's policy, whose critic reads the memory itself."""
+    """The inside of the paper's policy, whose critic reads the memory itself."""
 
     controller: PolicyController
 
@@ -73,7 +74,7 @@ class PolicyInsight(AbstractInsight):
 
 
 class SquashedInsight(AbstractInsight):
-    """Of soft actor-critic, whose critic has a network of its own, and may see what the actor does not."""
+    """The inside of soft actor-critic, whose critic is a network of its own and may see more."""
 
     controller: SquashedController
     critic: RecurrentCritic
@@ -119,7 +120,10 @@ def _look(
     hidden: Float[Array, "B F"],
     sensors: int,
 ) -> Look:
-    """From the critic's value as a function of what its encoder makes of ``inputs``, of which the first ``sensors`` are observed."""
+    """Return a look, from the critic's ``value`` as a function of its encoded ``inputs``.
+
+    The first ``sensors`` of the inputs are observed.
+    """
     features, pull_to_inputs = jax.vjp(encoder.encode, inputs)
     values, pull_to_features = jax.vjp(value, features)
     (costate,) = pull_to_features(jnp.ones_like(values))

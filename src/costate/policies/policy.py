@@ -31,42 +31,45 @@ class Encoder(eqx.Module):
 
 
 def build_encoder(key: Key[Array, ""], inputs: int, features: int) -> Encoder:
-    """An encoder with fresh weights."""
+    """Return an encoder with fresh weights."""
     return Encoder(orthogonal(key, inputs, features), jnp.zeros(features))
 
 
 class RecurrentActorCritic(eqx.Module):
-    """y → encoder → core → readout, and the critic on the core's hidden state. Observations are already normalised."""
+    """y → encoder → core → readout, and the critic on the core's hidden state.
+
+    Observations are already normalised.
+    """
 
     encoder: Encoder
     core: AbstractCore
     readout: AbstractReadout
     critic: AbstractCritic
     costate_map: Float[Array, "H F"] | None = None
-    """Takes hidden states to the width of features, where that is another, to compare them with ∂V/∂ỹ; None where it is the same."""
+    """Map of hidden states to features, to compare them with ∂V/∂ỹ; None if they have the same width."""
 
     def in_features(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S F"]:
-        """h in the coordinates of features, where it is compared with ∂V/∂ỹ."""
+        """Return h in the coordinates of features, where it is compared with ∂V/∂ỹ."""
         return hidden if self.costate_map is None else hidden @ self.costate_map
 
 
 def for_single_steps(policy: RecurrentActorCritic) -> RecurrentActorCritic:
-    """The same policy in the form in which :func:`act` is fastest inside a loop."""
+    """Return the policy in the form in which :func:`act` is fastest inside a loop."""
     return dataclasses.replace(policy, core=policy.core.apart())
 
 
 class PolicyStep(eqx.Module):
-    """What one observation does to a batch of streams."""
+    """One step of a batch of streams."""
 
     core_state: Float[Array, "B C"]
     control: AbstractDistribution
     value: Float[Array, " B"]
     member_values: Float[Array, "B M"] | None
-    """What each critic of an ensemble says; None where there is none."""
+    """Value by each critic of an ensemble; None without an ensemble."""
 
 
 class Unrolled(eqx.Module):
-    """What a sequence of observations does, kept as far as losses need it."""
+    """All steps of a sequence, as far as losses need them."""
 
     memory: Memory
     control: AbstractDistribution
@@ -115,43 +118,50 @@ class PolicyConfig:
     """The parts of a policy."""
 
     hidden_size: int = 128
-    """Width of the hidden state, and of the encoded observation unless feature_size says otherwise, so that the cosine of h and ∂V/∂ỹ is defined."""
+    """Width of the hidden state, and of the encoded observation unless feature_size says otherwise, so that
+    the cosine of h and ∂V/∂ỹ is defined."""
     core: CoreConfig = GRUConfig()
     readout: ReadoutConfig = QuadraticReadoutConfig()
     feature_size: int | None = None
-    """Width of the encoded observation; if it is not that of the hidden state, a learned linear map of h is compared with ∂V/∂ỹ."""
+    """Width of the encoded observation; if it is not that of the hidden state, a learned linear map of h is
+    compared with ∂V/∂ỹ."""
     ensemble: int = 1
-    """Co-state hypotheses: cores with critics of their own, of which the control minimises the mean Hamiltonian (Appendix D)."""
+    """Co-state hypotheses: cores with critics of their own, of which the control minimises the mean
+    Hamiltonian (Appendix D)."""
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1:
             raise ConfigError(
-                f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. The paper uses 128."
+                f"hidden_size is {self.hidden_size}, but a hidden state needs at least one unit. "
+                "The paper uses 128."
             )
         if self.ensemble < 1:
             raise ConfigError(
-                f"ensemble is {self.ensemble}, but a policy needs at least 1 hypothesis about the co-state. 1 is the paper's policy."
+                f"ensemble is {self.ensemble}, but a policy needs at least 1 hypothesis about the co-state. "
+                "1 is the paper's policy."
             )
         if self.feature_size is not None and self.feature_size < 1:
             raise ConfigError(
-                f"feature_size is {self.feature_size}, but an encoded observation needs at least one number. None for hidden_size."
+                f"feature_size is {self.feature_size}, but an encoded observation needs at least one number. "
+                "None for hidden_size."
             )
         if self.features != self.hidden_size and getattr(self.readout, "influence", "constant") == "observed":
             raise ConfigError(
-                f"feature_size is {self.feature_size} and hidden_size {self.hidden_size}, but an influence that depends on the observation "
-                f"multiplies the two unit by unit. Leave feature_size out, or use --readout.influence constant."
+                f"feature_size is {self.feature_size} and hidden_size {self.hidden_size}, but an influence "
+                "that depends on the observation multiplies the two unit by unit. Leave feature_size out, or "
+                "use --readout.influence constant."
             )
 
     @property
     def features(self) -> int:
-        """Width of the encoded observation."""
+        """Return the width of the encoded observation."""
         return self.hidden_size if self.feature_size is None else self.feature_size
 
 
 def build_policy(
     config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
 ) -> RecurrentActorCritic:
-    """A policy with fresh weights (Appendix E.1)."""
+    """Return a policy with fresh weights (Appendix E.1)."""
     key_encoder, key_core, key_readout, key_critic = jax.random.split(key, 4)
     width, features, count = config.hidden_size, config.features, config.ensemble
     readout = config.readout.build(key_readout, width, action_size)

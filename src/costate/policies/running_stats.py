@@ -1,4 +1,4 @@
-"""Running mean and variance of data that arrives in batches, and the normalisations made of them (Appendix E.2)."""
+"""Running mean and variance of data in batches, and normalisation by them (Appendix E.2)."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def empty_stats(shape: tuple[int, ...] = ()) -> RunningStats:
 
 
 def merge(stats: RunningStats, batch: Float[Array, "T B *D"], weight: Bool[Array, "T B"]) -> RunningStats:
-    """The statistics of old and new data together, exactly (Chan et al. 1979).
+    """Return the statistics of old and new data together, exactly (Chan et al. 1979).
 
         m = m_a + (m_b − m_a) n_b/n,    n v = n_a v_a + n_b v_b + (m_b − m_a)² n_a n_b/n,    n = n_a + n_b
 
@@ -31,8 +31,8 @@ def merge(stats: RunningStats, batch: Float[Array, "T B *D"], weight: Bool[Array
     count = stats.count + batch_count
     old, new = stats.count / jnp.maximum(count, 1.0), batch_count / jnp.maximum(count, 1.0)
     delta = batch_mean - stats.mean
-    # From the larger part towards the smaller: neither 1 − n_b/n, of which few digits are left late in a run, nor a difference of nearly equal
-    # numbers is formed, and a part without rows changes nothing.
+    # From the larger part towards the smaller. So neither 1 − n_b/n, of which few digits are left late in a
+    # run, nor a difference of nearly equal numbers is formed, and a part without rows changes nothing.
     newer = new > old
     mean = _add_fairly(
         jnp.where(newer, batch_mean, stats.mean), jnp.where(newer, -delta * old, delta * new), count
@@ -46,17 +46,17 @@ def merge(stats: RunningStats, batch: Float[Array, "T B *D"], weight: Bool[Array
 def _add_fairly(
     value: Float[Array, "*D"], change: Float[Array, "*D"], count: Float[Array, ""]
 ) -> Float[Array, "*D"]:
-    """``value + change``, rounded up or down as often as the digits that are lost ask for, and not always to the nearer side.
+    """Return ``value + change``, rounded up with a frequency that makes rounding errors average to zero.
 
-    Late in a run a mean changes by about as much as its last digit is worth. Of data that drift, thousands of changes in a row would be rounded to
-    the same side: after 10⁸ steps a deviation was wrong by 1 %, with small batches by 7 %. The thresholds k φ mod 1 are spread evenly over any
-    stretch of merges; made from the count, they are the same in a run that was resumed.
+    Late in a run a mean changes by about as much as its last digit is worth. If data drift, thousands of
+    changes in a row would be rounded to the same side: after 10⁸ steps a deviation was wrong by 1 %, with
+    small batches by 7 %. The thresholds k φ mod 1 are spread evenly over any stretch of merges. They are
+    made from the count, so that they are the same in a resumed run.
     """
     total = value + change
     from_change = total - value
-    lost = (value - (total - from_change)) + (
-        change - from_change
-    )  # what rounding took away, exactly (Knuth's TwoSum)
+    # The rounding error, exactly (Knuth's TwoSum).
+    lost = (value - (total - from_change)) + (change - from_change)
     beside = jnp.nextafter(total, jnp.where(lost > 0.0, jnp.inf, -jnp.inf).astype(total.dtype))
     turn = (count.astype(jnp.uint32) * jnp.uint32(2654435769)).astype(total.dtype) * 2.0**-32
     return jnp.where(jnp.abs(lost) > jnp.abs(beside - total) * turn, beside, total)
@@ -65,31 +65,32 @@ def _add_fairly(
 def _moments(
     batch: Float[Array, "T B *D"], weight: Bool[Array, "T B"]
 ) -> tuple[Float[Array, "*D"], Float[Array, "*D"], Float[Array, ""]]:
-    """Mean, variance and number of the rows that count; zeros if there are none."""
+    """Return mean, variance and number of the rows that count; zeros if there are none."""
     counts = weight.reshape(weight.shape + (1,) * (batch.ndim - 2))
     number = weight.sum().astype(batch.dtype)
 
     def mean(values: Float[Array, "T B *D"]) -> Float[Array, "*D"]:
         return jnp.where(counts, values, 0.0).sum((0, 1)) / jnp.maximum(number, 1.0)
 
-    # The mean of a sensor far from zero is off by rounding, which the mean of what is left takes away: to the last digit if it is constant.
+    # The mean of a sensor far from zero has a rounding error, which the mean of the remainder removes: to
+    # the last digit if the sensor is constant.
     rough = mean(batch)
     exact = rough + mean(batch - rough[None, None])
     return exact, mean(jnp.square(batch - exact[None, None])), number
 
 
 def clipped(value: Float[Array, "*S"], limit: float | None) -> Float[Array, "*S"]:
-    """``value`` within ±limit; unchanged if there is no limit."""
+    """Clip ``value`` to ±limit; return it unchanged if there is no limit."""
     return value if limit is None else jnp.clip(value, -limit, limit)
 
 
 def normalise(
     stats: RunningStats, observation: Float[Array, "*S O"], limit: float | None
 ) -> Float[Array, "*S O"]:
-    """(y − mean) / √(variance + ε), clipped.
+    """Return (y − mean) / √(variance + ε), clipped.
 
-    What has never varied is only centred: a sensor that was hidden while the statistics were taken would be magnified ten thousand times, to
-    nothing but its sign, once somebody reads it.
+    A sensor that has never varied is only centred. If it was hidden while the statistics were taken, it would
+    otherwise be magnified ten thousand times, to nothing but its sign, once it is read.
     """
     shape = observation.shape
     centred = observation - jnp.broadcast_to(stats.mean, shape)
@@ -102,5 +103,5 @@ def normalise(
 def scale_reward(
     stats: RunningStats, reward: Float[Array, "T B"], limit: float | None
 ) -> Float[Array, "T B"]:
-    """r / √(Var(R) + ε), clipped, where ``stats`` describe the running discounted return R."""
+    """Return r / √(Var(R) + ε), clipped, where ``stats`` describe the running discounted return R."""
     return clipped(reward / jnp.sqrt(stats.variance + EPSILON), limit)

@@ -1,7 +1,7 @@
-"""The two networks of soft actor-critic: an actor and a twin critic, each with an encoder and a core of its own.
+"""The two networks of soft actor-critic: an actor and a critic, each with an encoder and a core of its own.
 
-They are made of the same encoders, cores and readouts as the paper's policy. What they read differs: beside the observation, whether there was one,
-and the control before it, because off-policy data must say what was done.
+They are made of the same encoders, cores and readouts as the paper's policy. Beside the observation they read
+whether there was one, and the control before it, because off-policy data must say what was done.
 """
 
 import functools
@@ -23,7 +23,10 @@ from costate.policies.squashed import SquashedGaussian, bounded_log_std
 
 
 class RecurrentActor(eqx.Module):
-    """Inputs → encoder → core → readout, whose control is the mean before squashing; the width of exploration depends on the memory."""
+    """Inputs → encoder → core → readout, whose control is the mean before squashing.
+
+    The width of exploration depends on the memory.
+    """
 
     encoder: Encoder
     core: AbstractCore
@@ -71,10 +74,10 @@ def sac_inputs(
     before: Float[Array, "*S A"],
     is_first: Bool[Array, "*S"],
 ) -> Float[Array, "*S I"]:
-    """Return what both networks read: the normalised observation, whether there was one, and the control before it.
+    """Return the inputs of both networks: normalised observation, whether there was one, control before it.
 
-    Where nothing is seen and nothing held, zeros stay zero after normalising, which is the mean of what is seen. A
-    true reading of zero is normalised like any other, and so is a value that is held in the dark.
+    Where nothing is seen and nothing held, zeros stay zero after normalising, which is the mean of what is
+    seen. A true reading of zero is normalised like any other, and so is a value that is held in the dark.
     """
     empty = nothing_but_zeros(observation) & ~seen
     shown = jnp.where(empty[..., None], jnp.zeros_like(observation), normalise(stats, observation, clip))
@@ -83,7 +86,10 @@ def sac_inputs(
 
 
 def nothing_but_zeros(observation: Float[Array, "*S O"]) -> Bool[Array, "*S"]:
-    """Return whether all readings are zero: how a deployed policy, which has no simulator to ask, is told of the dark."""
+    """Return whether all readings are zero.
+
+    A deployed policy, which has no simulator to ask, is told of the dark in this way.
+    """
     return jnp.all(observation == 0.0, axis=-1)
 
 
@@ -92,7 +98,7 @@ def input_size(observation_size: int, action_size: int) -> int:
 
 
 def controls_before(action: Float[Array, "L N A"], before: Float[Array, "N A"]) -> Float[Array, "L N A"]:
-    """The control before each row of a window, of which ``before`` is the one before the first."""
+    """Return the control before each row of a window; ``before`` is the one before the first row."""
     return jnp.concatenate([before[None], action[:-1]])
 
 
@@ -103,9 +109,10 @@ def read_window(
     burn_in: int,
     core_state: Float[Array, "N C"] | None = None,
 ) -> Memory:
-    """The memory over the rows after the burn-in.
+    """Return the memory over the rows after the burn-in.
 
-    It starts from ``core_state``, or from nothing; the burn-in fills it or brings it up to date, and no gradient flows into it.
+    It starts from ``core_state``, or from nothing. The burn-in fills it or brings it up to date, and no
+    gradient flows into it.
     """
     if isinstance(network.core, Memoryless):
         # Nothing to fill.
@@ -124,7 +131,7 @@ def read_window(
 def starting_memories(
     memory: Float[Array, "N S"] | None, actor_size: int
 ) -> tuple[Float[Array, "N C"], Float[Array, "N G"]] | tuple[None, None]:
-    """What actor and critic remembered, taken apart; none if nothing was stored."""
+    """Split what actor and critic remembered; return None for both if nothing was stored."""
     return (None, None) if memory is None else (memory[:, :actor_size], memory[:, actor_size:])
 
 
@@ -143,7 +150,7 @@ def act_once(
 def build_actor(
     config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
 ) -> RecurrentActor:
-    """An actor with fresh weights, initialised as in Appendix E.1."""
+    """Return an actor with fresh weights, initialised as in Appendix E.1."""
     key_encoder, key_core, key_readout = jax.random.split(key, 3)
     width = config.hidden_size
     return RecurrentActor(

@@ -50,7 +50,7 @@ class Batch(eqx.Module):
     """Where each stream's memory starts."""
 
 
-class Foresight(eqx.Module):
+class PrecomputedTargets(eqx.Module):
     """What is computed of a trajectory before anything is learnt from it, where settings ask for it."""
 
     members: Bool[Array, "B M"] | None = None
@@ -61,7 +61,7 @@ class Foresight(eqx.Module):
     """Reward for what the ensemble disagrees about."""
 
 
-NOTHING_FORESEEN = Foresight()
+NOTHING_PRECOMPUTED = PrecomputedTargets()
 
 
 def trajectory_advantages(
@@ -81,14 +81,14 @@ def make_batch(
     return_stats: RunningStats,
     trajectory: Trajectory,
     final_value: Float[Array, " B"],
-    foresight: Foresight = NOTHING_FORESEEN,
+    precomputed: PrecomputedTargets = NOTHING_PRECOMPUTED,
 ) -> Batch:
     """What the losses need of a trajectory, seen through the statistics with which it was collected."""
     reward = trajectory.reward
     if config.reward_scaling == "running-return":
         reward = scale_reward(return_stats, reward, config.reward_clip)
-    if foresight.bonus is not None:
-        reward = reward + foresight.bonus
+    if precomputed.bonus is not None:
+        reward = reward + precomputed.bonus
     valid = trajectory.valid.astype(reward.dtype)
     advantage = trajectory_advantages(config, trajectory, reward, final_value)
     rows = Rows(
@@ -105,9 +105,9 @@ def make_batch(
         ),
         member_values=trajectory.member_values,
         member_weight=None
-        if foresight.members is None
-        else valid[..., None] * foresight.members[None].astype(valid.dtype),
-        target=foresight.target,
+        if precomputed.members is None
+        else valid[..., None] * precomputed.members[None].astype(valid.dtype),
+        target=precomputed.target,
         complete=None
         if trajectory.complete is None
         else normalise(observation_stats, trajectory.complete, observation_clip),

@@ -1,4 +1,4 @@
-"""The losses of proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E), on one minibatch of sequences."""
+"""The losses of PPO with the co-state loss on one minibatch of sequences (Algorithm 1 and Appendix E)."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from costate.policies.policy import RecurrentActorCritic, Unrolled, unroll_polic
 def surrogate_loss(
     ratio: Float[Array, "T S"], advantage: Float[Array, "T S"], clip_epsilon: float
 ) -> Float[Array, "T S"]:
-    """−min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) for every step (Schulman et al. 2017)."""
+    """Return −min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) for every step (Schulman et al. 2017)."""
     return -jnp.minimum(
         ratio * advantage, jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon) * advantage
     )
@@ -36,13 +36,16 @@ def surrogate_loss(
 def clipped_value_loss(
     value: Float[Array, "T S"], old: Float[Array, "T S"], target: Float[Array, "T S"], clip_epsilon: float
 ) -> Float[Array, "T S"]:
-    """½ max((V − R)², (V_clip − R)²) with V_clip within ε of the value at collection (Huang et al. 2022)."""
+    """Return ½ max((V − R)², (V_clip − R)²) for every step (Huang et al. 2022).
+
+    V_clip is V clipped to within ε of the value at collection.
+    """
     near = old + jnp.clip(value - old, -clip_epsilon, clip_epsilon)
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
 def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array, ""]:
-    """The value loss; of an ensemble the mean over its critics, each by the rows from which it learns."""
+    """Return the value loss; of an ensemble the mean over its critics, each by its own rows."""
 
     def of_critic(value: Array, old: Array, weight: Array) -> Float[Array, ""]:
         if config.value_loss == "plain":
@@ -57,7 +60,7 @@ def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array
 
 
 def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) -> Targets:
-    """What a policy's critic says that hidden states should be, as far as it is asked."""
+    """Return the targets that a policy's critic sets for hidden states, as far as the config needs them."""
     core, critic = policy.core, policy.critic
     return Targets(
         member_targets(core, critic, memory),
@@ -66,7 +69,7 @@ def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) 
 
 
 def aim_of(config: PPOConfig, target: Float[Array, "T S M K"]) -> Float[Array, "T S M K"]:
-    """What each hypothesis is compared with: its own target, or the mean of all."""
+    """Return the target of each hypothesis: its own, or the mean of all."""
     return (
         jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape)
         if config.costate_average == "ensemble"
@@ -81,7 +84,10 @@ def costate_term(
     weight: Float[Array, "T S"],
     known: Targets | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and how far hypotheses of an ensemble lie apart; λ̂ is the policy's own if it is not known."""
+    """Return L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), and the spread of an ensemble's hypotheses.
+
+    λ̂ is that of the policy's own critic unless it is ``known``.
+    """
     memory, core = unrolled.memory, policy.core
     target = targets_of(config, policy, memory) if known is None else known
     hidden = by_member(
@@ -99,9 +105,9 @@ def costate_term(
 
 
 def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array, ""]:
-    """The terminal condition h(t_f) = ∇Φ on the last hidden state that decides a control, whose Hamiltonian holds the co-state after the step.
+    """Return the loss of the terminal condition h(t_f) = ∇Φ, on the last hidden state that decides a control.
 
-    No task here has a terminal cost, so that ∇Φ = 0: what comes after the end costs nothing.
+    Its Hamiltonian holds the co-state after the step. No task here has a terminal cost, so ∇Φ = 0.
     """
     hiddens = unrolled.memory.hiddens
     return weighted_sum(terminal_distance(hiddens, jnp.zeros_like(hiddens)), share)
@@ -117,8 +123,8 @@ def mean_entropy(
     entropy = control.entropy()
     if entropy is None:
         raise ConfigError(
-            f"The readout explores by a {type(control).__name__}, whose entropy() is None, but PPO's loss needs a "
-            "number. Return one from it, or use another readout."
+            f"The readout explores by a {type(control).__name__}, whose entropy() is None, but PPO's loss "
+            "needs a number. Return one from it, or use another readout."
         )
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
 
@@ -144,14 +150,14 @@ def total_loss(
     batch: Batch,
     config: PPOConfig,
     shards: Shards = ALONE,
-    warmth: Float[Array, ""] | float = 1.0,
+    costate_scale: Float[Array, ""] | float = 1.0,
     losses: tuple[WeightedLoss, ...] = (),
 ) -> tuple[Float[Array, ""], Metrics]:
-    """L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1), or one device's share of it.
+    """Return L_actor + c₁ L_critic − c₂ L_entropy + c₃ L_co-state on one minibatch (Algorithm 1).
 
-    Auxiliary ``losses`` are added with weights of their own.
-
-    The shares add up to the whole, because row weights sum to 1 over all devices. ``warmth`` is the share of c₃ that has been reached.
+    Auxiliary ``losses`` are added with weights of their own. On several devices it is one device's share:
+    the shares add up to the whole, because row weights sum to 1 over all devices. ``costate_scale`` is the
+    share of c₃ that has been reached.
     """
     rows = batch.rows
     unrolled = unroll_policy(policy, rows.observation, batch.core_state, rows.is_first)
@@ -164,7 +170,7 @@ def total_loss(
     loss = actor + config.value_coef * critic - config.entropy_coef * entropy
     if config.costate_coef > 0.0:
         costate, spread = costate_term(config, policy, unrolled, rows.weight, rows.target)
-        loss = loss + config.costate_coef * warmth * costate
+        loss = loss + config.costate_coef * costate_scale * costate
     else:
         # Measured, so that the baseline's alignment can be compared, but kept out of the gradient altogether.
         costate, spread = costate_term(

@@ -8,7 +8,7 @@ import optax
 
 from costate._base.types import Array, Float, Int, Key, PyTree
 from costate.learners.averages import Metrics, episode_metrics, weighted_variance
-from costate.learners.ppo.batch import Batch, Foresight, Rows, make_batch, take_minibatch
+from costate.learners.ppo.batch import Batch, PrecomputedTargets, Rows, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
 from costate.learners.ppo.schedules import costate_scale, learning_rate, steered
@@ -78,13 +78,13 @@ def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
     return jax.random.fold_in(key, config.epochs)
 
 
-def foresee(
+def precompute_targets(
     config: PPOConfig,
     observation_clip: float | None,
     state: TrainState,
     trajectory: Trajectory,
     key: Key[Array, ""],
-) -> Foresight:
+) -> PrecomputedTargets:
     """Bootstrap masks, slow targets and the reward for exploring, as far as they are asked for."""
     members, target, bonus = None, None, None
     if trajectory.member_values is not None:
@@ -104,7 +104,7 @@ def foresee(
         )
         # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
         bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
-    return Foresight(members, target, bonus)
+    return PrecomputedTargets(members, target, bonus)
 
 
 class Learnt(NamedTuple):
@@ -126,7 +126,7 @@ def optimise(
     batch: Batch,
     key: Key[Array, ""],
     shards: Shards,
-    warmth: Float[Array, ""] | float = 1.0,
+    costate_scale: Float[Array, ""] | float = 1.0,
     pace: Float[Array, ""] | None = None,
 ) -> tuple[Learnt, Metrics]:
     """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
@@ -136,7 +136,7 @@ def optimise(
     def loss_of(
         policy: RecurrentActorCritic, losses: tuple[WeightedLoss, ...], own: Batch
     ) -> tuple[Array, Metrics]:
-        return total_loss(policy, own, config, shards, warmth, losses)
+        return total_loss(policy, own, config, shards, costate_scale, losses)
 
     def step(part: Part, gradient: Part, state: PyTree) -> tuple[Part, PyTree]:
         updates, state = optimiser.update(gradient, state, part)
@@ -176,7 +176,7 @@ def update(
     # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
     # them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
-    foresight = foresee(
+    precomputed = precompute_targets(
         config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update)
     )
     batch = make_batch(
@@ -186,12 +186,12 @@ def update(
         return_stats,
         trajectory,
         final_value,
-        foresight,
+        precomputed,
     )
     optimiser = make_optimiser(config, iterations)
-    warmth = costate_scale(config, iterations, state.iteration)
+    scale = costate_scale(config, iterations, state.iteration)
     learnt = Learnt(state.policy, state.optimiser, state.losses, state.loss_optimiser)
-    learnt, metrics = optimise(config, optimiser, learnt, batch, keys.update, shards, warmth, state.pace)
+    learnt, metrics = optimise(config, optimiser, learnt, batch, keys.update, shards, scale, state.pace)
     policy = learnt.policy
     observation_stats = merge(
         state.observation_stats, trajectory.observation, jnp.ones_like(trajectory.valid)
@@ -217,8 +217,8 @@ def update(
         learnt.losses,
         learnt.loss_optimiser,
     )
-    if foresight.bonus is not None:
-        metrics["costate/bonus"] = foresight.bonus.mean()
+    if precomputed.bonus is not None:
+        metrics["costate/bonus"] = precomputed.bonus.mean()
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     episodes = episode_metrics(trajectory.ends, trajectory.episode_return, trajectory.episode_length)
     metrics["training/reward_scale"] = jnp.sqrt(return_stats.variance)

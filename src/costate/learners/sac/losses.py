@@ -1,15 +1,18 @@
-"""Soft actor-critic (Haarnoja et al. 2018) over replayed windows with a burn-in (Kapturowski et al. 2019), and the co-state loss (Eq. 4.2).
+"""Soft actor-critic over replayed windows with a burn-in, and the co-state loss (Eq. 4.2).
 
-Off-policy the value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's. The last term does not
-depend on ỹ, because π has an encoder of its own, so the co-state's target is
+The learner is that of Haarnoja et al. (2018), the burn-in that of Kapturowski et al. (2019). Off-policy the
+value of an observation is V(ỹ_t) = E_{u∼π} min_i Q_i(h_t, u) − α log π(u), where ỹ and h are the critic's.
+The last term does not depend on ỹ, because π has an encoder of its own, so the co-state's target is
 
     λ̂_t = stop_gradient ∂V/∂ỹ_t = (∂h_t/∂ỹ_t)ᵀ ∂/∂h_t E_{u∼π} min_i Q_i(h_t, u),
 
-with what the core carried before held fixed, exactly as for PPO; the expectation is estimated by the one control that the actor's loss samples.
+with what the core carried before held fixed, exactly as for PPO. The expectation is estimated by the one
+control that the actor's loss samples.
 
-A critic is only needed while learning, where a simulator knows what the sensors would have shown. One that sees it (`critic="sighted"`; Pinto et al.
-2017) needs no memory, and its gradient is that of a value of the state itself: what the actor's memory is pulled to is then the co-state at the true
-observation, which the actor cannot see half of the time.
+A critic is only needed while learning, where a simulator knows what the sensors would have shown. One that
+sees it (`critic="sighted"`; Pinto et al. 2017) needs no memory, and its gradient is that of a value of the
+state itself. The actor's memory is then pulled to the co-state at the true observation, which the actor
+cannot see half of the time.
 """
 
 import equinox as eqx
@@ -35,7 +38,7 @@ from costate.policies.sac_networks import (
 
 
 class Networks(eqx.Module):
-    """What gradients change."""
+    """All weights that gradients change."""
 
     actor: RecurrentActor
     critic: RecurrentCritic
@@ -47,16 +50,17 @@ class Networks(eqx.Module):
 def q_and_gradients(
     critic: RecurrentCritic, hidden: Float[Array, "M N H"], action: Float[Array, "M N A"]
 ) -> tuple[Array, Array, Array]:
-    """Return min_i Q_i and its gradients by the memory and by the control, from one pass through the heads."""
+    """Return min_i Q_i and its gradients by memory and control, from one pass through the heads."""
     value, pull_back = jax.vjp(critic.lowest, hidden, action)
     by_hidden, by_action = pull_back(jnp.ones_like(value))
     return value, by_hidden, by_action
 
 
 def loss_weights(usable: Bool[Array, "L N"], burn_in: int) -> Float[Array, "M N"]:
-    """Equal weights for the rows that can be learnt from, without the burn-in; they sum to 1, or are all zero if there is none.
+    """Return equal weights for the usable rows after the burn-in.
 
-    The last row of a window has no outcome and is never among them.
+    They sum to 1, or are all zero if no row is usable. The last row of a window has no outcome and is never
+    among them.
     """
     return row_weights(usable[burn_in:].astype(jnp.float32))
 
@@ -71,7 +75,10 @@ def sac_loss(
     weight: Float[Array, "M N"],
     noise: Float[Array, "M N A"],
 ) -> tuple[Float[Array, ""], Metrics]:
-    """L_critic + L_actor + L_temperature + c₃ L_co-state. Each network gets the gradient of its own losses only."""
+    """Return L_critic + L_actor + L_temperature + c₃ L_co-state.
+
+    Each network gets the gradient of its own losses only.
+    """
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
     before = controls_before(rows.action, windows.before)
@@ -81,11 +88,11 @@ def sac_loss(
         truth = sac_inputs(
             stats, observation_clip, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first
         )
-    judged = inputs if truth is None or not config.sighted else truth
+    critic_inputs = inputs if truth is None or not config.sighted else truth
     of_actor, of_critic = starting_memories(windows.memory, actor.core.state_size)
     actor_memory = read_window(actor, inputs, rows.is_first, burn_in, of_actor)
-    critic_memory = read_window(critic, judged, rows.is_first, burn_in, of_critic)
-    target_memory = read_window(target, judged, rows.is_first, burn_in, of_critic)
+    critic_memory = read_window(critic, critic_inputs, rows.is_first, burn_in, of_critic)
+    target_memory = read_window(target, critic_inputs, rows.is_first, burn_in, of_critic)
 
     action, log_prob = actor.distribution(actor_memory.features, actor_memory.hiddens).sample_and_log_prob(
         noise
@@ -97,7 +104,8 @@ def sac_loss(
     temperature = jnp.exp(networks.log_temperature)
     fixed_temperature = jax.lax.stop_gradient(temperature)
 
-    # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass through the critic is needed.
+    # ∂/∂θ min Q(h, u_θ) = ∂Q/∂u · ∂u/∂θ: the derivative by the control is known already, so no second pass
+    # through the critic is needed.
     actor_loss = weighted_sum(fixed_temperature * log_prob - (by_action * action).sum(-1), weight)
     backup = soft_backup(
         config,
@@ -159,7 +167,10 @@ def soft_backup(
     log_prob: Float[Array, "M N"],
     temperature: Float[Array, ""],
 ) -> Float[Array, "M N"]:
-    """r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})), the target critic's view of the next row; meaningless in the last row."""
+    """Return r_t + γ γ_t (min_i Q̄_i(h̄_{t+1}, u_{t+1}) − α log π(u_{t+1})) by the target critic.
+
+    It has no meaning in the last row.
+    """
     after = target.lowest(memory.hiddens, action) - temperature * log_prob
     following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
     return jax.lax.stop_gradient(reward + config.discount * discount * following)

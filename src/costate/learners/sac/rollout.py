@@ -1,4 +1,7 @@
-"""Environment × actor → rows for the replay: one compiled loop like that of the paper's rollout, without the values that on-policy learning needs."""
+"""Environment × actor → rows for the replay, in one compiled loop.
+
+It is like the paper's rollout, without the values that on-policy learning needs.
+"""
 
 import dataclasses
 from typing import NamedTuple
@@ -24,7 +27,7 @@ class SACRolloutState(StreamState):
     timestep: TimeStep
     core_state: Float[Array, "*N B C"]
     critic_state: Float[Array, "*N B G"] | None
-    """What the critic remembers, where that is stored with every row."""
+    """The critic's memory, where it is stored with every row."""
     before: Float[Array, "*N B A"]
     """The control before the observation."""
     episode_return: Float[Array, "*N B"]
@@ -34,7 +37,7 @@ class SACRolloutState(StreamState):
 def begin_sac(
     env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]
 ) -> SACRolloutState:
-    """A new episode in every environment of every seed, with nothing in memory and nothing done (runs on the host)."""
+    """Start an episode in every environment of every seed, with nothing in memory (runs on the host)."""
     env_state, timestep = env.reset_seeds(keys)
     shape = (keys.shape[0], env.batch_size)
     widths = (
@@ -52,7 +55,7 @@ def begin_sac(
 
 
 class Episodes(NamedTuple):
-    """How episodes went, row by row."""
+    """Ends, returns and lengths of episodes, row by row."""
 
     ends: Bool[Array, "T B"]
     episode_return: Float[Array, "T B"]
@@ -73,15 +76,15 @@ def roll_sac(
     explorers: int = 0,
     sighted: bool = True,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
-    """T steps of every environment of one seed: controls of the actor, or uniform ones while warming up.
+    """Make T steps of every environment of one seed, by the actor, or by uniform controls in the warm-up.
 
-    A ``critic`` is given where rows store what both networks remember; ``with_complete``, where rows store what working
-    sensors would have shown, which a ``sighted`` critic reads. ``faults`` is the
-    share of the observations that is read through them, while they set in. The first ``explorers`` environments never stop doing uniform controls;
-    how their episodes went says nothing about the policy, so their ends are not told.
+    A ``critic`` is given where rows store what both networks remember. With ``with_complete`` rows store
+    what working sensors would have shown, which a ``sighted`` critic reads. ``faults`` is the share of the
+    observations that is read through them, while they set in. The first ``explorers`` environments always
+    act by uniform controls. Their returns say nothing about the policy, so the ends of their episodes are
+    left out.
     """
     explores = jnp.arange(env.batch_size) < explorers
-
     actor = dataclasses.replace(actor, core=actor.core.apart())
     critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
 
@@ -95,12 +98,14 @@ def roll_sac(
         critic_state, memory = state.critic_state, None
         if critic is not None and critic_state is not None:
             memory = jnp.concatenate([state.core_state, critic_state], axis=-1)
-            judged = inputs
+            critic_inputs = inputs
             if complete is not None and sighted:
-                judged = sac_inputs(
+                critic_inputs = sac_inputs(
                     stats, observation_clip, complete, jnp.ones_like(seen), state.before, now.is_first
                 )
-            critic_state = step_batch(critic.core, critic.encoder.encode(judged), critic_state, now.is_first)
+            critic_state = step_batch(
+                critic.core, critic.encoder.encode(critic_inputs), critic_state, now.is_first
+            )
         action = jnp.where(
             (warming_up | explores)[:, None],
             uniform_control(drawn.noise),
@@ -132,5 +137,5 @@ def roll_sac(
 
 
 def uniform_control(noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
-    """Uniform numbers in (−1, 1) from standard normal ones: 2Φ(ε) − 1."""
+    """Return uniform numbers in (−1, 1) from standard normal ones: 2Φ(ε) − 1."""
     return jax.scipy.special.erf(noise / jnp.sqrt(2.0))

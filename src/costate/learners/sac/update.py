@@ -24,7 +24,7 @@ Part = TypeVar("Part", RecurrentActor, RecurrentCritic, tuple[WeightedLoss, ...]
 
 
 class SACState(eqx.Module):
-    """Everything that learning changes, but for the replay."""
+    """Everything that learning changes except the replay."""
 
     networks: Networks
     target: RecurrentCritic
@@ -40,7 +40,7 @@ def initial_sac_state(
     action_size: int,
     losses: tuple[WeightedLoss, ...] = (),
 ) -> SACState:
-    """Learning before its first update."""
+    """Return the state before the first update."""
     key_actor, key_critic = jax.random.split(key)
     observation_size = stats.mean.shape[0]
     networks = Networks(
@@ -60,17 +60,17 @@ def initial_sac_state(
 
 
 def critics_parts(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
-    """What a critic is made of: the parts of the actor, but no memory where it sees everything."""
+    """Return the parts of a critic: those of the actor, but no memory where it sees everything."""
     return dataclasses.replace(policy, core=MemorylessConfig()) if config.sighted else policy
 
 
 def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:
-    """One Adam for everything; it works component by component, so nothing is shared but the step size."""
+    """Return one Adam for everything; only the step size is shared, because it works by components."""
     return optax.adam(config.learning_rate)
 
 
 def clip_parts(gradient: Networks, limit: float) -> Networks:
-    """The gradients of actor and critic shortened each by itself: their lengths have nothing to do with each other."""
+    """Clip the gradients of actor and critic separately: their lengths have nothing to do with each other."""
 
     def clip(part: Part) -> Part:
         shorter: Part = jax.tree.map(
@@ -90,7 +90,10 @@ def sac_update(
     key: Key[Array, ""],
     shards: Shards = ALONE,
 ) -> tuple[SACState, Metrics]:
-    """One gradient step on one batch of windows. All shards draw the same windows, and each computes its share of them."""
+    """Make one gradient step on one batch of windows.
+
+    All shards draw the same windows, and each computes its share of them.
+    """
     key_windows, key_noise = jax.random.split(key)
     settings = config.replay
     windows = sample(replay, key_windows, settings.window, settings.batch)

@@ -45,8 +45,8 @@ class HeadConfig(abc.ABC):
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ConfigError(
-                f"count is {self.count}, but a critic needs at least 1 head. 2 is usual, so that the lower of "
-                "two values counts."
+                f"count is {self.count}, but a critic needs at least 1 head. 2 is usual, so that the lower "
+                "of two values counts."
             )
 
     @property
@@ -58,7 +58,8 @@ class HeadConfig(abc.ABC):
     def build(self, key: Key[Array, ""], inputs: int, width: int) -> AbstractHead:
         """Return a head with fresh weights.
 
-        It reads ``inputs`` numbers, those of the memory and of the control, through hidden layers of ``width``.
+        It reads ``inputs`` numbers, those of the memory and of the control, through hidden layers of
+        ``width``.
         """
 
 

@@ -16,10 +16,10 @@ from costate.policies.layer import Layer
 
 
 class CategoricalHead(AbstractLayeredHead):
-    """Q(h, u) = Σ_k p_k z_k over fixed values z_1 < … < z_K in equal steps, with p the softmax of the outputs.
+    """Q(h, u) = Σ_k p_k z_k over values z_1 < … < z_K in equal steps, with p the softmax of the outputs.
 
-    A backup between two of the values becomes the probabilities of these two whose mean it is ("two-hot"; Imani and
-    White 2018, Schrittwieser et al. 2020). A backup outside of the range counts as the end of it.
+    A backup between two of the values becomes the probabilities of these two whose mean it is ("two-hot";
+    Imani and White 2018, Schrittwieser et al. 2020). A backup outside of the range counts as the end of it.
     """
 
     first: Layer
@@ -64,7 +64,8 @@ class CategoricalHeadConfig(HeadConfig):
         super().__post_init__()
         if not -math.inf < self.low < self.high < math.inf:
             raise ConfigError(
-                f"low is {self.low} and high is {self.high}, but a range of values has finite ends, the lower first."
+                f"low is {self.low} and high is {self.high}, but a range of values has finite ends, the "
+                "lower first."
             )
         if self.bins < 2:
             raise ConfigError(

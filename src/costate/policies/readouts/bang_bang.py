@@ -39,7 +39,8 @@ class BangBangReadoutConfig(ReadoutConfig):
     off_policy_obstacle = OFF_POLICY_OBSTACLE
 
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
+    observation."""
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> BangBangReadout:
         weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)

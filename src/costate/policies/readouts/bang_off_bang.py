@@ -1,4 +1,4 @@
-"""The readout for a cost of fuel: full effort one way or the other, and none where it is not worth its fuel (Appendix C)."""
+"""The readout for a cost of fuel: full effort either way, or none where it is not worth it (Appendix C)."""
 
 import dataclasses
 import math
@@ -16,7 +16,10 @@ from costate.policies.readouts.influence import Influence, fresh_influence
 
 
 class BangOffBangReadout(AbstractSwitchingReadout):
-    """u* = sign(σ) u_max where |σ| > w, else 0, with σ = −G(ỹ) h, for c(u) = w Σ|u_i|; explored by P(u) ∝ exp((uσ − w|u|)/τ) over 0 and ±u_max."""
+    """u* = sign(σ) u_max where |σ| > w, else 0, with σ = −G(ỹ) h, for c(u) = w Σ|u_i|.
+
+    It is explored by P(u) ∝ exp((uσ − w|u|)/τ) over 0 and ±u_max.
+    """
 
     levels: ClassVar[tuple[float, ...]] = (-1.0, 0.0, 1.0)
 
@@ -38,20 +41,24 @@ class BangOffBangReadout(AbstractSwitchingReadout):
 @READOUTS.register("bang-off-bang")
 @dataclasses.dataclass(frozen=True)
 class BangOffBangReadoutConfig(ReadoutConfig):
-    """Full effort where the switching function is large, none where it is small: the control law of a cost of fuel."""
+    """Full effort where the switching function is large, else none: the law of a cost of fuel."""
 
     off_policy_obstacle = OFF_POLICY_OBSTACLE
 
-    # Well below the temperature at the start, 1: with 1 itself, PPO finds policies that act by chance alone (docs/readouts.md).
+    # Well below the initial temperature of 1: with 1 itself, PPO finds policies that act by chance alone
+    # (docs/readouts.md).
     fuel_weight: float = 0.2
-    """Half-width w of the dead zone |σ| < w, the weight of fuel in the cost w|u| that the law minimises; the task's reward is not changed by it."""
+    """Half-width w of the dead zone |σ| < w, the weight of fuel in the cost w|u| that the law minimises; the
+    task's reward is not changed by it."""
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
+    observation."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fuel_weight) and self.fuel_weight > 0.0):
             raise ConfigError(
-                f"fuel_weight is {self.fuel_weight}, but it must be a positive number. Where control is free use --readout bang-bang."
+                f"fuel_weight is {self.fuel_weight}, but it must be a positive number. Where control is free "
+                "use --readout bang-bang."
             )
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> BangOffBangReadout:

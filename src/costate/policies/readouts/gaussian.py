@@ -62,9 +62,11 @@ class GaussianReadoutConfig(ReadoutConfig):
     """Settings that readouts with a smooth law share."""
 
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded observation."""
+    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
+    observation."""
     initial_deviation: float = 1.0
-    """Standard deviation σ of exploration at the start, in the actuators' units; the paper's log σ = 0 is 1."""
+    """Standard deviation σ of exploration at the start, in the actuators' units; the paper's log σ = 0
+    is 1."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.initial_deviation < math.inf:

@@ -1,4 +1,7 @@
-"""G: how controls act on what the co-state measures, by constant weights or by weights that depend on the observation (Definition 3.2)."""
+"""G: how controls act on what the co-state measures (Definition 3.2).
+
+Its weights are constant, or depend on the observation.
+"""
 
 from typing import Literal
 
@@ -20,10 +23,11 @@ def switching_function(
     feature: Float[Array, " F"],
     hidden: Float[Array, " H"],
 ) -> Float[Array, " A"]:
-    """σ = −G(ỹ) h up to a bias, with G(ỹ) = −Wᵀ diag(1 + Mᵀỹ), or G = −Wᵀ where there is no modulation M.
+    """Return σ = −G(ỹ) h up to a bias, with G(ỹ) = −Wᵀ diag(1 + Mᵀỹ), or G = −Wᵀ without a modulation M.
 
-    The sign is that of the paper's switching function: the learned W absorbs it. With one actuator M makes every entry of G any affine function of
-    the encoded observation; several actuators share the modulation of each component of h.
+    The sign is that of the paper's switching function: the learned W absorbs it. With one actuator, M makes
+    every entry of G any affine function of the encoded observation. Several actuators share the modulation
+    of each component of h.
     """
     seen = hidden if modulation is None else hidden * (1.0 + feature @ modulation)
     return seen @ weights + bias
@@ -32,6 +36,6 @@ def switching_function(
 def fresh_influence(
     key: Key[Array, ""], kind: Influence, hidden_size: int, action_size: int
 ) -> tuple[Float[Array, "H A"], Float[Array, " A"], Float[Array, "F H"] | None]:
-    """Output weights, bias, and a modulation that is zero at first, so that G starts as a constant."""
+    """Return output weights, bias, and a modulation that is zero at first, so that G starts constant."""
     modulation = jnp.zeros((hidden_size, hidden_size)) if kind == "observed" else None
     return orthogonal(key, hidden_size, action_size, ACTOR_SCALE), jnp.zeros(action_size), modulation

@@ -11,7 +11,10 @@ from costate.policies.readouts.influence import fresh_influence, switching_funct
 
 
 class QuadraticReadout(AbstractGaussianReadout):
-    """u* = −½ R⁻¹ G(ỹ) h = W_out h for c(u) = uᵀRu and constant G (Eq. 3.4); R, the ½ and the sign are absorbed by the learned W_out."""
+    """u* = −½ R⁻¹ G(ỹ) h = W_out h for c(u) = uᵀRu and constant G (Eq. 3.4).
+
+    The learned W_out absorbs R, the ½ and the sign.
+    """
 
     weights: Float[Array, "H A"]
     bias: Float[Array, " A"]
