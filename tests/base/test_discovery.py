@@ -1,4 +1,4 @@
-"""Entry points: how other people's packages add parts."""
+"""Entry points: how other packages add parts."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ from costate._base.errors import ConfigError
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A function that installs a package of one module with one entry point, and puts everything back afterwards."""
+    """Return a function that installs a package with one module and one entry point. Undo it afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(name: str, source: str) -> pathlib.Path:

@@ -20,7 +20,7 @@ from costate._base.files import (
 
 @pytest.fixture
 def thesis(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder of somebody's, with something in it."""
+    """A folder of the user's, with a file in it."""
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
@@ -79,7 +79,7 @@ def test_a_file_is_not_written_through_a_link(thesis: pathlib.Path) -> None:
 
 
 def test_a_device_or_a_pipe_is_not_replaced(tmp_path: pathlib.Path) -> None:
-    """As root, a rename would put a file into the place of /dev/null."""
+    """As root, a rename would replace /dev/null by a file."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", pathlib.Path("/dev/null")):
         with pytest.raises(StorageError, match="only a plain file is replaced"):

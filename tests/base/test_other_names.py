@@ -21,7 +21,7 @@ from costate.training.options import run_config
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """Configs that the command line asks for, in order."""
+    """Configs that the command line requests, in order."""
     monkeypatch.chdir(tmp_path)
     seen: list[RunConfig] = []
 
@@ -58,7 +58,8 @@ def test_what_is_no_whole_number_is_refused_by_its_text(text):
 def test_one_million_can_be_written_as_1e6_everywhere(asked):
     assert main(["train", "LQR", "--steps", "1e6", "--environments", "3.2e1"]) == 130
     spec = parse_spec(
-        'tasks = ["LQR"]\nvariants = ["nc-gru"]\nsteps = 1e6\nseeds = 1e0\n[overrides.rollout]\nenvironments = 32.0',
+        'tasks = ["LQR"]\nvariants = ["nc-gru"]\nsteps = 1e6\nseeds = 1e0\n'
+        "[overrides.rollout]\nenvironments = 32.0",
         "x",
     )
     configs = [
@@ -74,7 +75,7 @@ def test_one_million_can_be_written_as_1e6_everywhere(asked):
 
 def test_a_fraction_of_a_step_is_refused_plainly(asked, capsys):
     assert main(["train", "LQR", "--steps", "1.5"]) == 2
-    assert capsys.readouterr().err.startswith("error: --steps cannot be read: '1.5' is not a whole number.")
+    assert capsys.readouterr().err.startswith("error: --steps cannot be parsed: '1.5' is not a whole number.")
     with pytest.raises(ConfigError, match=r"steps is 1\.5, but it should be a whole number"):
         run_config("LQR", None, None, {"steps": 1.5})
     with pytest.raises(ConfigError, match=r"steps is 1\.5, but it should be a whole number"):
@@ -121,7 +122,7 @@ def test_names_of_other_libraries_lead_to_settings_that_exist_and_hide_none():
     for other in (*OTHER_NAMES, *EXPLANATIONS):
         assert f"--{other.replace('_', '-')}" not in known, other
     assert not set(OTHER_NAMES) & set(EXPLANATIONS)
-    # What an explanation points to is there.
+    # Every flag that an explanation mentions exists.
     for sentence in EXPLANATIONS.values():
         for word in sentence.replace(".", " . ").replace(",", " ").split():
             if word.startswith("--"):
@@ -129,9 +130,10 @@ def test_names_of_other_libraries_lead_to_settings_that_exist_and_hide_none():
 
 
 VALUES = {
-    "learning_rate": 0.002, "discount": 0.98, "environments": 8, "hidden_size": 16, "steps": 1_000_000, "rollout_length": 100, "epochs": 2,
-    "minibatches": 2, "trace_decay": 0.9, "clip_epsilon": 0.1, "entropy_coef": 0.02, "value_coef": 0.25, "max_gradient_norm": 1.5,
-    "target_rate": 0.01, "warmup_steps": 3200, "initial_temperature": 0.2, "replay.capacity": 100_000,
+    "learning_rate": 0.002, "discount": 0.98, "environments": 8, "hidden_size": 16, "steps": 1_000_000,
+    "rollout_length": 100, "epochs": 2, "minibatches": 2, "trace_decay": 0.9, "clip_epsilon": 0.1,
+    "entropy_coef": 0.02, "value_coef": 0.25, "max_gradient_norm": 1.5, "target_rate": 0.01,
+    "warmup_steps": 3200, "initial_temperature": 0.2, "replay.capacity": 100_000,
 }  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def test_the_task_can_be_given_by_a_flag(asked):
     ("words", "hint"),
     [
         (["--batch-size", "64"], "PPO splits a rollout into --minibatches parts"),
-        (["--device", "cpu"], "JAX chooses the device: JAX_PLATFORMS=cpu"),
+        (["--device", "cpu"], "JAX chooses the device: set JAX_PLATFORMS=cpu"),
         (["--num-steps", "128"], "--steps is the length of training in environment steps"),
         (["--tau", "0.01"], "--target-rate is a setting of soft actor-critic, and PPO has no such setting."),
         (
@@ -193,6 +195,6 @@ def test_other_commands_know_the_names_that_they_have(capsys):
 
 
 def test_the_settings_of_train_and_of_its_python_form_have_the_same_names():
-    """An alias is replaced before either looks at it, so it must not be a parameter of the Python form."""
+    """Aliases are replaced before the Python form is called, so none may be one of its parameters."""
     assert not set(OTHER_NAMES) & set(inspect.signature(train_run).parameters)
     assert not set(OTHER_NAMES) & {field.name for field in dataclasses.fields(RunConfig)}

@@ -1,4 +1,4 @@
-"""Registries: one name, one item, and help for misspelt names."""
+"""Registries: one item under one name, and suggestions for misspelt names."""
 
 import pytest
 

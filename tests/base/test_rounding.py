@@ -1,4 +1,4 @@
-"""Decimals of numbers that stand together."""
+"""Decimals of numbers that are shown together."""
 
 import math
 

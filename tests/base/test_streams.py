@@ -1,4 +1,4 @@
-"""What commands print reaches every kind of standard output: in any encoding, closed, or full."""
+"""Printed text reaches every kind of standard output: in any encoding, closed, or full."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ SOLVE = ["solve", "double-integrator-energy", "--horizon", "2", "--initial-state
 
 
 def costate(*arguments: str, redirect: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command in a shell, which can close its streams."""
+    """Run a command in a shell, which can close its streams."""
     line = f'exec "$@" {redirect}'
     return subprocess.run(
         ["bash", "-c", line, "bash", sys.executable, "-m", "costate.cli", *arguments],
@@ -40,7 +40,7 @@ def test_a_command_that_prints_an_arrow_works_in_any_encoding(encoding, tmp_path
 
 @pytest.mark.thorough
 def test_help_and_completion_are_shown_in_ascii_too():
-    # Of the shells, fish shows descriptions; both describe ∂V/∂ỹ.
+    # Fish is the shell that shows descriptions. Both outputs describe ∂V/∂ỹ.
     for arguments in (["train", "--help-all"], ["completion", "fish"]):
         result = costate(*arguments, PYTHONIOENCODING="ascii")
         assert result.returncode == 0, result.stderr
@@ -106,7 +106,7 @@ def test_a_full_disk_behind_stdout_is_one_paragraph():
     result = costate("tasks", redirect="> /dev/full")
     assert result.returncode == 1
     assert result.stderr.startswith(
-        "error: Something could not be written or read: No space left on device. "
+        "error: Some output or file could not be written or read: No space left on device. "
     )
     assert result.stderr.count("\n") == 1
 

@@ -349,16 +349,19 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d.update(policy=3), "config.policy should be an object"),
         (
             lambda d: d["policy"]["core"].update(name=5),
-            "The name of a core is 5, but a name is a text, such as ",
+            "The name of a core is 5, but it should be a string, such as ",
         ),
-        (lambda d: d["policy"]["core"].update(name=None), "The name of a core is None, but a name is a text"),
+        (
+            lambda d: d["policy"]["core"].update(name=None),
+            "The name of a core is None, but it should be a string",
+        ),
         (
             lambda d: d["policy"]["readout"].update(name=["quadratic"]),
-            r"The name of a readout is \['quadratic'\], but a name is a text",
+            r"The name of a readout is \['quadratic'\], but it should be a string",
         ),
         (
             lambda d: d["policy"]["readout"].update(name={"a": 1}),
-            "The name of a readout is {'a': 1}, but a name is a text",
+            "The name of a readout is {'a': 1}, but it should be a string",
         ),
         (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
         (

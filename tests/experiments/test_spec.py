@@ -143,10 +143,10 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "seeds = [1, 1]", "names some seed twice"),
         (GOOD + "seeds = [-1]", "seed is -1"),
         (GOOD + "seeds = true", "seeds is True"),
-        (GOOD + "[overrides.policy.core]\nname = 5", "The name of a core is 5, but a name is a text"),
+        (GOOD + "[overrides.policy.core]\nname = 5", "The name of a core is 5, but it should be a string"),
         (
             GOOD + "[grid.policy.readout]\nname = [[1]]",
-            r"The name of a readout is \[1\], but a name is a text",
+            r"The name of a readout is \[1\], but it should be a string",
         ),
         ('tasks = [5]\nvariants = ["gru"]', "Unknown task '5'"),
         ('tasks = ["LQR"]\nvariants = [5]', "unknown preset 5"),

@@ -373,7 +373,7 @@ def test_a_record_of_brackets_is_refused(tmp_path: pathlib.Path) -> None:
 CONFIGS = {
     "a config of terabytes": (
         lambda path: sparse(path, 2**40),
-        "has 1,099,511,627,776 bytes, but there can be no more than 16,777,216 in it",
+        "has 1,099,511,627,776 bytes, but at most 16,777,216 are possible",
     ),
     "a config of brackets": (lambda path: path.write_text("[" * 200_000), "it is not JSON"),
     "a config with a field of brackets": (

@@ -153,11 +153,11 @@ def config_with(**changes):
         ({"config": config_with(task=5)}, "config.task is 5, but it should be str"),
         (
             {"config": config_with(policy={"core": {"name": 5}})},
-            "The name of a core is 5, but a name is a text",
+            "The name of a core is 5, but it should be a string",
         ),
         (
             {"config": config_with(policy={"readout": {"name": ["quadratic"]}})},
-            r"The name of a readout is \['quadratic'\], but a name is a text",
+            r"The name of a readout is \['quadratic'\], but it should be a string",
         ),
         (
             {"config": config_with(seed=99_999_999_999_999_999_999)},

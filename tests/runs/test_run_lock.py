@@ -100,7 +100,7 @@ def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(
     with (
         pytest.raises(
             StorageError,
-            match=r"run\.lock should be a lock, but it holds something that costate did not write",
+            match=r"run\.lock should be a lock file, but it contains something that costate did not write",
         ),
         held(run.path),
     ):

@@ -1,1 +1,1 @@
-"""What every other package may use: errors, types, registries, files, progress."""
+"""Foundations that every other package may use: errors, types, registries, files and progress."""

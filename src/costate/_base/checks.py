@@ -1,4 +1,4 @@
-"""Checks that several configs share, of numbers and of names."""
+"""Checks of numbers and names that several configs share."""
 
 import dataclasses
 import math
@@ -7,21 +7,24 @@ from typing import Any
 
 from costate._base.errors import ConfigError
 
-# More than any setting needs; what counts beyond it overflows in 32 bits, or takes all memory.
+# More than any setting needs. Larger counts overflow in 32 bits, or take all memory.
 LARGEST_COUNT = 2**31 - 1
-# What is computed with has 32 bits, in which more than this is infinite.
+# Computations are in 32-bit floats, in which a larger number is infinite.
 LARGEST_NUMBER = 3e38
-# Of whatever is played or trained in a row; a thousand times what anybody asks for.
+# Limits of one evaluation and one training: a thousand times what anybody asks for.
 MOST_EPISODES = 1_000_000
 MOST_SEEDS = 10_000
-# Controls that are allowed to be larger than this are not bounded in any useful sense; dm_control's LQR tasks give ±1e10.
+# Controls with wider bounds than this count as unbounded. dm_control's LQR tasks declare ±1e10.
 WIDEST_BOUND = 1e6
-# Bytes; file systems allow 255, and some names get an ending.
+# In bytes. File systems allow 255, and some names get a suffix.
 LONGEST_NAME = 200
 
 
 def require_finite(config: Any) -> None:
-    """Raise if a number in a config, or in a part of it, is infinite or NaN: comparisons with it would pass by accident."""
+    """Raise if a number in a config, or in a part of it, is NaN or infinite.
+
+    Comparisons with NaN are false, so it would slip through range checks.
+    """
     for name, value in _numbers(config):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} is {value}, but it must be a finite number.")
@@ -32,7 +35,10 @@ def require_finite(config: Any) -> None:
 
 
 def require_countable(config: Any, but: Collection[str]) -> None:
-    """Raise if a whole number in a config, or in a part of it, is beyond what can be counted; ``but`` names fields with limits of their own."""
+    """Raise if an integer in a config, or in a part of it, is too large.
+
+    ``but`` names fields with limits of their own.
+    """
     for name, value in _numbers(config):
         if isinstance(value, int) and name not in but and abs(value) > LARGEST_COUNT:
             raise ConfigError(
@@ -41,13 +47,13 @@ def require_countable(config: Any, but: Collection[str]) -> None:
 
 
 def require_at_most(name: str, value: int, most: int) -> None:
-    """Raise if there is more to do than could ever be done."""
+    """Raise if ``value`` is larger than ``most``."""
     if value > most:
         raise ConfigError(f"{name} is {value}, but at most {most:,} are possible. Give a smaller number.")
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of all fields, those of parts and the entries of lists included."""
+    """Yield the names and values of all fields, including those of nested configs and entries of tuples."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
@@ -57,12 +63,12 @@ def _numbers(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def whole(value: Any) -> Any:
-    """A float without a fraction as the whole number that it is, as 1e6 is meant; anything else as it is."""
+    """Convert a float without a fraction, such as 1e6, to an int. Return anything else unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def why_no_folder_name(name: str) -> str | None:
-    """Why a name cannot be that of one folder inside another; None if it can."""
+def folder_name_problem(name: str) -> str | None:
+    """Return why ``name`` cannot be the name of a single folder; None if it can."""
     if not name or name != name.strip():
         return "it is empty" if not name.strip() else "it begins or ends with a space"
     if not name.isprintable():
@@ -75,7 +81,7 @@ def why_no_folder_name(name: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Text that may come from a stranger, for a terminal: control characters, which could steer it, are shown as escapes; lines stay lines."""
+    """Escape the control characters of untrusted text, which could steer a terminal. Line breaks stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
         for character in text

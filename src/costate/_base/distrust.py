@@ -1,4 +1,4 @@
-"""Files that anybody may have written: read within a bound, parsed without executing anything, and refused with the reason."""
+"""Read untrusted files: bounded in size, parsed without executing anything, and refused with a reason."""
 
 import json
 import os
@@ -12,14 +12,17 @@ import safetensors.numpy
 
 from costate._base.errors import CheckpointError
 
-# Records are a few kilobytes; this is far more than any, and nothing to a machine.
+# Records are a few kilobytes; this is far more than any needs, and still little memory.
 LARGEST_RECORD = 16 * 2**20
-# Names, types and places of tensors, beside their numbers.
+# The header of a safetensors file: names, types and offsets of its tensors.
 LARGEST_HEADER = 4 * 2**20
 
 
 def read_bounded(path: pathlib.Path, limit: int) -> bytes:
-    """The bytes of a file that has no more than ``limit`` of them; neither a device nor a pipe, which have no end."""
+    """Return the bytes of a plain file of at most ``limit`` bytes.
+
+    Devices and pipes, which have no end, are refused.
+    """
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             kind = os.fstat(file.fileno())
@@ -27,7 +30,8 @@ def read_bounded(path: pathlib.Path, limit: int) -> bytes:
                 raise CheckpointError(f"{path} is not a plain file, so it is not read.")
             if kind.st_size > limit:
                 raise CheckpointError(
-                    f"{path} has {kind.st_size:,} bytes, but there can be no more than {limit:,} in it. It was altered."
+                    f"{path} has {kind.st_size:,} bytes, but at most {limit:,} are possible. "
+                    "It is damaged or was altered."
                 )
             return file.read(limit)
     except OSError as error:
@@ -35,7 +39,7 @@ def read_bounded(path: pathlib.Path, limit: int) -> bytes:
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """A small JSON file."""
+    """Return the content of a small JSON file."""
     try:
         return json.loads(read_bounded(path, LARGEST_RECORD))
     except (ValueError, RecursionError) as error:
@@ -43,7 +47,7 @@ def read_json(path: pathlib.Path) -> Any:
 
 
 def parse_tensors(content: bytes, path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of a safetensors file."""
+    """Parse the bytes of a safetensors file into arrays by name."""
     try:
         return safetensors.numpy.load(content)
     except (
@@ -55,5 +59,5 @@ def parse_tensors(content: bytes, path: pathlib.Path) -> dict[str, np.ndarray]:
         OverflowError,
     ) as error:
         raise CheckpointError(
-            f"{path} is no safetensors file of arrays that NumPy knows: {error}."
+            f"{path} is not a safetensors file of arrays that NumPy can read: {error}."
         ) from error

@@ -1,20 +1,23 @@
-"""Errors a user can act on: one paragraph that names the thing, the value received, the values allowed and the next action."""
+"""Errors that a user can act on.
+
+A message is one paragraph: the thing, the value received, the values allowed, and what to do next.
+"""
 
 
 class CostateError(Exception):
-    """Base of every error that the command line prints without a traceback."""
+    """Base of all errors that the command line prints without a traceback."""
 
 
 class UsageError(CostateError):
-    """A command line that cannot be read."""
+    """A command line that cannot be parsed."""
 
 
 class ConfigError(CostateError, ValueError):
-    """A setting that cannot work."""
+    """A setting, or a combination of settings, that cannot work."""
 
 
 class RunDirectoryError(CostateError):
-    """A run directory that is missing, in the way, or not a run."""
+    """A run directory that is missing, is in use, already exists, or is not a run."""
 
 
 class CheckpointError(CostateError):
@@ -22,11 +25,11 @@ class CheckpointError(CostateError):
 
 
 class DivergedError(CostateError):
-    """Training produced a number that is not finite."""
+    """Training produced NaN or Inf."""
 
 
 class SimulationError(CostateError):
-    """An environment that raised an error, or showed something that nothing can be learnt from."""
+    """An environment that raised an error, or returned values that nothing can be learned from."""
 
 
 class StorageError(CostateError):
@@ -38,8 +41,8 @@ class BundleError(CostateError, ValueError):
 
 
 class MisuseError(CostateError, ValueError):
-    """A call that a policy cannot answer."""
+    """A call that a policy cannot answer, such as one with an observation of the wrong shape."""
 
 
 class ExportError(CostateError):
-    """A policy that could not be exported, or whose exported form does not act like it."""
+    """A policy that could not be exported, or whose exported form computes other controls."""

@@ -1,10 +1,10 @@
-"""What the first release did where a stored config says nothing: the values that hashes and old files are read against.
+"""Meaning of settings that a stored config does not mention: the values of the first release.
 
-A default may become better; this table stays. So a config that was stored before a field existed keeps its
-meaning, and a hash, by which a sweep finds its runs, does not change with a default.
+Defaults may change; this table does not. So a config that was stored before a field existed keeps its
+meaning, and a config's hash, by which a sweep finds its runs, does not change with a default.
 
-A field that is not listed here came later and has meant its own default ever since. If a later field gets a
-default that is not what runs did before there was such a field, add to this table what they did.
+A field that is not listed here was added later, and has always meant its own default. If a new field gets a
+default that differs from what runs did before the field existed, add the old behaviour to this table.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ FIRST_RELEASE: dict[str, Any] = {
     "learner": {"name": "ppo", **PPO},
     "diverged": "stop",
 }
-"""Of a run, but for its task, which every config says."""
+"""Values of a whole run config, except its task, which every config names."""
 
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     "learner": {"ppo": PPO, "sac": SAC},
@@ -127,11 +127,11 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
         "tanh": {"influence": "constant", "initial_deviation": 1.0},
     },
 }
-"""Settings of the parts that are chosen by name."""
+"""Values of the parts that are chosen by name."""
 
 
 def filled(data: dict[str, Any], first: dict[str, Any] = FIRST_RELEASE) -> dict[str, Any]:
-    """Return stored plain data with the first release's value in the place of every field that it lacks."""
+    """Return stored plain data, with the first release's value for every field that it lacks."""
     result = first | data
     for name, value in data.items():
         if not isinstance(value, dict):
@@ -142,9 +142,9 @@ def filled(data: dict[str, Any], first: dict[str, Any] = FIRST_RELEASE) -> dict[
 
 
 def changes(part: Any, first: dict[str, Any] = FIRST_RELEASE) -> dict[str, Any]:
-    """Return the fields of a config that are not as in the first release.
+    """Return the fields of a config that differ from the first release.
 
-    A field that the first release did not have counts if it is not at its default.
+    A field that the first release did not have is included if it differs from its default.
     """
     found: dict[str, Any] = {}
     for field in dataclasses.fields(part):

@@ -1,16 +1,17 @@
-"""Errors that mean that memory ran out, and what to say of them."""
+"""Recognise errors that mean that memory ran out, and say what to do."""
 
-# Names, because whoever asks may not have imported JAX.
+# By name, because the caller may not have imported JAX.
 _OF_JAX = ("JaxRuntimeError", "XlaRuntimeError")
 _SIGNS = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "bad_alloc", "Failed to allocate")
 ADVICE = (
-    "Use a smaller --hidden-size, fewer --environments, a smaller --replay.capacity or fewer seeds at once, or raise the limit of memory "
-    "(ulimit -v, the container's). What was saved is whole."
+    "Use a smaller --hidden-size, fewer --environments, a smaller --replay.capacity or fewer seeds at once, "
+    "or raise "
+    "the memory limit (ulimit -v, or that of the container). Everything saved so far is intact."
 )
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Return a paragraph about an error that says that memory ran out; None if it says something else."""
+    """Return a paragraph about an error that means that memory ran out; None for any other error."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return f"Memory ran out{f' ({text})' if text else ''}. {ADVICE}"

@@ -1,4 +1,4 @@
-"""Configs as plain data: dataclasses to JSON and back, with errors that name what does not fit."""
+"""Convert config dataclasses to JSON and back, with errors that name the field that does not fit."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from costate._base.other_names import instead_of
 from costate._base.registry import Registry, nearest
 
 CHOICES: dict[type, Registry[Any]] = {}
-"""Parts of a config that are chosen by name: what all of a kind have in common, and where they are registered."""
+"""Base class of the parts of a config that are chosen by name → the registry of their names."""
 
 
 def chosen_from(kind: str, base: Any) -> Registry[Any]:
@@ -40,7 +40,7 @@ def with_parts(part: Any, names: Mapping[str, str | None]) -> Any:
 
 
 def encode(part: Any) -> Any:
-    """A config as plain data; parts chosen by name carry that name."""
+    """Convert a config to plain data. A part that was chosen by name carries that name."""
     if isinstance(part, tuple):
         return [encode(each) for each in part]
     if not dataclasses.is_dataclass(part):
@@ -51,7 +51,7 @@ def encode(part: Any) -> Any:
 
 
 def choice(part: Any) -> dict[str, Any]:
-    """The name of a part that was chosen by name."""
+    """Return ``{"name": …}`` for a part that was chosen by name, and an empty dict for any other."""
     return next(
         (
             {"name": registry.name_of(type(part))}
@@ -63,7 +63,7 @@ def choice(part: Any) -> dict[str, Any]:
 
 
 def decode(kind: type, data: Any, where: str) -> Any:
-    """The inverse of :func:`encode`; an unknown or ill-typed entry is an error that names it."""
+    """Invert :func:`encode`. An unknown or ill-typed entry raises an error that names it."""
     if not isinstance(data, dict):
         raise ConfigError(f"{where} should be an object with the fields of {kind.__name__}, but is {data!r}.")
     data = dict(data)
@@ -78,7 +78,8 @@ def decode(kind: type, data: Any, where: str) -> Any:
     for name, field in fields.items():
         if name not in data and field.default is dataclasses.MISSING:
             raise ConfigError(
-                f"{where} lacks the field {name!r}, which has no default. Give it, or take the config that `costate train` wrote."
+                f"{where} lacks the field {name!r}, which has no default. Add it, or use the config that "
+                "`costate train` wrote."
             )
     values = {
         name: _decode_value(fields[name].type, value, f"{where}.{name}") for name, value in data.items()
@@ -88,7 +89,7 @@ def decode(kind: type, data: Any, where: str) -> Any:
     except ConfigError:
         raise
     except ValueError as error:
-        # A part of somebody else's knows nothing of our errors.
+        # A part from another package may raise an error of its own.
         raise ConfigError(f"A setting of {where} is out of range: {error}") from error
 
 
@@ -121,6 +122,6 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
 
 
 def _in_words(allowed: Any) -> str:
-    """A type or a value that is allowed, as a person would say it."""
+    """Describe an allowed type or value in a message."""
     words: dict[Any, str] = {int: "a whole number", type(None): "None"}
     return words.get(allowed) or str(getattr(allowed, "__name__", repr(allowed)))

@@ -1,25 +1,29 @@
-"""How a long job says how far it is, to whoever listens; what that looks like is not its business."""
+"""Report the progress of a long job to a callback. The callback decides how to show it."""
 
 from collections.abc import Callable
 
 Tell = Callable[[float | None, str], None]
-"""Takes the share of the work that is done, from 0 to 1, and what is being done now; None where nobody knows how much is left."""
+"""A callback for progress.
+
+It takes the share of the work that is done, from 0 to 1 or None if unknown, and a description of the current
+step.
+"""
 
 
 def nobody(share: float | None, what: str) -> None:
-    """Does not listen."""
+    """Ignore progress."""
 
 
 def within(tell: Tell, first: float, last: float) -> Tell:
-    """For a part of the job that takes it from one share to another."""
+    """Return a callback for a part of the job that takes the total share from ``first`` to ``last``."""
     return lambda share, what: tell(None if share is None else first + (last - first) * share, what)
 
 
 def among(tell: Tell, number: int, count: int) -> Tell:
-    """For one of so many parts of equal length, counted from 0."""
+    """Return a callback for part ``number`` (from 0) of ``count`` parts of equal length."""
     return within(tell, number / count, (number + 1) / count)
 
 
 def named(tell: Tell, name: str) -> Tell:
-    """For a part of the job that is to be called by a name."""
+    """Return a callback for a part of the job whose descriptions begin with ``name``."""
     return lambda share, what: tell(share, f"{name}: {what}")

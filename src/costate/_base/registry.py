@@ -1,4 +1,4 @@
-"""Name → item tables in which a misspelt name is answered with the nearest known one."""
+"""Tables of items by name. An unknown name raises an error with the nearest known ones."""
 
 import difflib
 from collections.abc import Callable, Iterator
@@ -10,7 +10,10 @@ Item = TypeVar("Item")
 
 
 class Registry(Generic[Item]):
-    """Items of one kind under unique names; registering is all that a new one needs to appear in ``--help`` and in the tests."""
+    """Items of one kind under unique names.
+
+    An item that is registered appears in ``--help`` and is tested.
+    """
 
     def __init__(self, kind: str, listed_by: str = "") -> None:
         self.kind = kind
@@ -26,7 +29,7 @@ class Registry(Generic[Item]):
         return item
 
     def register(self, name: str) -> Callable[[Item], Item]:
-        """A decorator that adds what it decorates under ``name``."""
+        """Return a decorator that adds what it decorates under ``name``."""
         return lambda item: self.add(name, item)
 
     def __getitem__(self, name: Any) -> Item:
@@ -36,10 +39,11 @@ class Registry(Generic[Item]):
         return self._items[name]
 
     def require_text(self, name: Any) -> None:
-        """Raise if a name, which may come from any file, is not even a text."""
+        """Raise if a name, which may come from any file, is not a string."""
         if not isinstance(name, str):
             raise ConfigError(
-                f"The name of a {self.kind} is {name!r}, but a name is a text, such as {next(iter(self._items), '')!r}."
+                f"The name of a {self.kind} is {name!r}, but it should be a string, such as "
+                f"{next(iter(self._items), '')!r}."
             )
 
     def __contains__(self, name: object) -> bool:
@@ -52,7 +56,7 @@ class Registry(Generic[Item]):
         return tuple(self._items)
 
     def name_of(self, item: Item) -> str:
-        """The name under which ``item`` is registered."""
+        """Return the name under which ``item`` is registered."""
         for name, known in self._items.items():
             if known is item:
                 return name
@@ -60,7 +64,7 @@ class Registry(Generic[Item]):
 
 
 def nearest(name: str, names: tuple[str, ...], listing: str = "") -> str:
-    """A sentence for an unknown name: the closest ones if any is close, and all of them if they are few."""
+    """Return a sentence about an unknown name: the closest known ones, and all of them if there are few."""
     by_lower = {known.lower(): known for known in names}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
     hint = f"Did you mean {' or '.join(close)}? " if close else ""

@@ -1,4 +1,4 @@
-"""Standard output and error that take whatever is printed: any character in any encoding, and nothing at all where they are closed."""
+"""Let standard output and error accept any character in any encoding, or be closed."""
 
 import codecs
 import io
@@ -9,13 +9,14 @@ import unicodedata
 from typing import TextIO
 
 HANDLER = "costate.plain"
-"""Name of the error handler that writes a plain form of what an encoding lacks."""
+"""Name of the error handler that writes a plain form of characters that an encoding lacks."""
 
-# What has no decomposition into ASCII, or a misleading one.
+# Characters without a decomposition into ASCII, or with a misleading one.
 PLAIN = {
-    "→": "->", "←": "<-", "↔": "<->", "↦": "->", "↑": "^", "−": "-", "–": "-", "—": "-", "─": "-", "│": "|", "…": "...", "⋯": "...", "·": ".",
-    "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "≈": "~", "∼": "~", "∝": "~", "√": "sqrt", "∂": "d", "∇": "grad ", "∫": "integral ", "∞": "inf",
-    "½": "1/2", "¼": "1/4", "ℓ": "l", "█": "#", "■": "#", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "━": "-", "╸": "-", "╺": "-",
+    "→": "->", "←": "<-", "↔": "<->", "↦": "->", "↑": "^", "−": "-", "–": "-", "—": "-", "─": "-", "│": "|",
+    "…": "...", "⋯": "...", "·": ".", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "≈": "~", "∼": "~", "∝": "~",
+    "√": "sqrt", "∂": "d", "∇": "grad ", "∫": "integral ", "∞": "inf", "½": "1/2", "¼": "1/4", "ℓ": "l",
+    "█": "#", "■": "#", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "━": "-", "╸": "-", "╺": "-",
     "‘": "'", "’": "'", "“": '"', "”": '"',
 }  # fmt: skip
 # Letters whose name in Unicode is not the usual one.
@@ -23,9 +24,10 @@ GREEK = {"LAMDA": "lambda"}
 
 
 def make_writable() -> None:
-    """Let standard output and error of this process take everything that is printed.
+    """Let standard output and error of this process accept everything that is printed.
 
-    Without it, an arrow ends a command whose output is in ASCII or Latin-1, and so does any output where streams are closed.
+    Without this, an arrow ends a command whose output is ASCII or Latin-1, and any output ends one whose
+    streams are closed.
     """
     _fill_closed_descriptors()
     sys.stdout = _writable(sys.stdout)
@@ -33,12 +35,15 @@ def make_writable() -> None:
 
 
 def _fill_closed_descriptors() -> None:
-    """Open the standard descriptors that are closed, or the next file that is opened would get their number and their output."""
+    """Open the standard descriptors that are closed.
+
+    Otherwise the next file that is opened would get their number, and with it everything that is printed.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The operating system gives the lowest number that is free.
+            # The operating system assigns the lowest free number.
             os.open(os.devnull, os.O_RDWR)
 
 
@@ -51,13 +56,13 @@ def _writable(stream: TextIO | None) -> TextIO:
 
 
 def plain(character: str) -> str:
-    """A form in ASCII of one character; a question mark where there is none."""
+    """Return an ASCII form of one character; a question mark if there is none."""
     if character in PLAIN:
         return PLAIN[character]
     decomposed = unicodedata.normalize("NFKD", character)
     letters = "".join(PLAIN.get(part, part) for part in decomposed if not unicodedata.combining(part))
     if letters.isascii():
-        # Nothing is left of an accent that stands by itself.
+        # An accent on its own becomes an empty string.
         return letters
     greek = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letters[0], ""))
     if greek is None:
@@ -73,7 +78,7 @@ def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _bytes_of(character: str) -> bytes:
-    # Names of files that are no text carry their bytes in this range.
+    # Python keeps undecodable bytes of file names in this range.
     if "\udc80" <= character <= "\udcff":
         return bytes([ord(character) - 0xDC00])
     return plain(character).encode("ascii")

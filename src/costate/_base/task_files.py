@@ -1,7 +1,8 @@
-"""Tasks of a user's own, from Python files that register them.
+"""Load a user's own tasks from Python files that register them.
 
-Such a file is executed, so it is only ever one that the user has named: with ``--tasks`` or in the environment, never one that a run names. The
-environment also takes it to the processes that a command starts.
+Such a file is executed. So only files that the user names are loaded, with ``--tasks`` or in the environment,
+and never a file that a run names. The environment variable also passes them on to the processes that a
+command starts.
 """
 
 import importlib.util
@@ -17,7 +18,7 @@ VARIABLE = "COSTATE_TASKS"
 
 
 def without_task_files(arguments: list[str]) -> list[str]:
-    """Arguments of a command but for ``--tasks FILE``, which may stand anywhere among them; the files go into the environment."""
+    """Move the files of every ``--tasks FILE`` from a command's arguments into the environment."""
     rest: list[str] = []
     files = [file for file in os.environ.get(VARIABLE, "").split(os.pathsep) if file]
     remaining = iter(arguments)
@@ -29,7 +30,7 @@ def without_task_files(arguments: list[str]) -> list[str]:
         file = file if equals else next(remaining, "")
         if not file:
             raise ConfigError(
-                f"{FLAG} was given without a file. Give a Python file that registers tasks, such as {FLAG} my_task.py."
+                f"{FLAG} needs a file. Give a Python file that registers tasks, such as {FLAG} my_task.py."
             )
         files.append(str(pathlib.Path(file).resolve()))
     if files:
@@ -38,13 +39,14 @@ def without_task_files(arguments: list[str]) -> list[str]:
 
 
 def load_task_files() -> None:
-    """Execute the files that the environment names, each once."""
+    """Execute each file that the environment names once."""
     for file in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         _load(pathlib.Path(file).resolve())
 
 
 def _load(path: pathlib.Path) -> None:
-    # A module of its own, because dataclasses look theirs up; named after the whole path, so that two files may have one name.
+    # Registered as a module, because dataclasses look theirs up. It is named after the whole path, so that
+    # two files in different folders may have the same name.
     name = f"costate_tasks_{path}"
     if name in sys.modules:
         return
@@ -55,7 +57,8 @@ def _load(path: pathlib.Path) -> None:
     )
     if spec is None or spec.loader is None:
         raise ConfigError(
-            f"{path} is not a Python file that can be read. {FLAG} and {VARIABLE} name files that register tasks."
+            f"{path} is not a readable Python file. {FLAG} and {VARIABLE} name Python files that register "
+            "tasks."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -1,6 +1,9 @@
-"""The default of settings that are decided by others: by the learner, or by the task."""
+"""Default of settings that the learner or the task decides."""
 
 from typing import Any
 
 UNDECIDED: Any = None
-"""What a setting is until the config of a run fills it in. Typed as anything, since every reader of a run finds it decided."""
+"""Placeholder until the config of a run fills the setting in.
+
+Its type is Any, since every reader of a run's config finds a decided value.
+"""

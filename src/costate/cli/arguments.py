@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from costate._base.other_names import in_our_words
+from costate._base.other_names import with_our_names
 from costate.cli.help_text import HELP_ALL, Layout, help_text, help_wanted
 from costate.cli.settings import settings_of
 
@@ -33,7 +33,7 @@ def read_arguments(
         print(help_text(command, shape, layout or Layout(), everything=HELP_ALL in arguments))
         raise SystemExit(0)
     flags = {flag for setting in settings_of(shape) for flag in setting.names}
-    words = in_our_words(arguments, flags)
+    words = with_our_names(arguments, flags)
     given = tyro.MISSING_NONPROP if default is None else default
     return tyro.cli(kind, prog=f"costate {command}", args=words, default=given, registry=_registry())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from costate._base.checks import why_no_folder_name
+from costate._base.checks import folder_name_problem
 from costate._base.errors import ConfigError
 from costate.config.presets import preset
 from costate.config.run_config import with_overrides
@@ -76,7 +76,7 @@ def memory_spec(
 def _name(tasks: Sequence[str]) -> str:
     """Name and folder of the sweep over some tasks; those of Gymnasium may have a namespace with a slash, and many make it too long."""
     name = f"memory-{'-'.join(tasks)}".replace("/", "-")
-    if why_no_folder_name(name) is None:
+    if folder_name_problem(name) is None:
         return name
     return f"memory-{len(tasks)}-tasks-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 

@@ -13,9 +13,9 @@ from costate._base.checks import (
     LARGEST_COUNT,
     MOST_EPISODES,
     MOST_SEEDS,
+    folder_name_problem,
     printable,
     whole,
-    why_no_folder_name,
 )
 from costate._base.errors import ConfigError
 from costate._base.other_names import instead_of
@@ -185,7 +185,7 @@ def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str |
         problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
     table, suffix = _at_budget(table, budget, problems)
     name = _text(table, "name", default_name, problems) + suffix
-    unsuitable = why_no_folder_name(name)
+    unsuitable = folder_name_problem(name)
     if unsuitable is not None:
         given = (
             "name"

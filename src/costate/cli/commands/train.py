@@ -11,7 +11,7 @@ import tyro
 
 from costate._base.checks import MOST_SEEDS, require_at_most
 from costate._base.errors import ConfigError, RunDirectoryError
-from costate._base.other_names import by_position, in_our_words
+from costate._base.other_names import task_by_position, with_our_names
 from costate._base.plain_data import chosen_parts, with_parts
 from costate.cli.arguments import read_arguments
 from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
@@ -182,7 +182,7 @@ def run(arguments: list[str]) -> int:
     from costate.training.console import reporter_for_stdout
     from costate.training.loop import resume_together, train_together
 
-    arguments = in_our_words(by_position(arguments), _all_flags())
+    arguments = with_our_names(task_by_position(arguments), _all_flags())
     defaults = _train_defaults(arguments)
     parsed = read_arguments("train", type(defaults), arguments, defaults, LAYOUT)
     if parsed.resume is not None:
