@@ -316,7 +316,9 @@ def test_hostile_records_are_refused(what: str, tmp_path: pathlib.Path) -> None:
         (folder / "checkpoint.json").write_text(json.dumps(record))
         reseal(folder)
     # Not for a digest, which would be wrong whatever the record says.
-    expected = "which cannot be" if what in ("a path out of the run", "rows without end") else "was altered:?"
+    expected = (
+        "which is impossible" if what in ("a path out of the run", "rows without end") else "was altered:?"
+    )
     with pytest.raises(CostateError, match=expected):
         resume(run.path)
 
@@ -393,7 +395,7 @@ def test_a_hostile_config_is_one_paragraph(what: str, tmp_path: pathlib.Path) ->
     shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
     make, message = CONFIGS[what]
     make(tmp_path / "run" / "config.json")
-    with pytest.raises(RunDirectoryError, match=rf"config\.json .*{message}.* Put the file back"):
+    with pytest.raises(RunDirectoryError, match=rf"config\.json .*{message}.* Restore the file"):
         open_run(tmp_path / "run")
 
 
@@ -435,7 +437,7 @@ def test_swapped_files_are_noticed(tmp_path: pathlib.Path) -> None:
     warnings: list[str] = []
     checkpoint, _ = load_state(run, None, warnings.append)
     assert checkpoint.env_steps == 4000
-    assert "its digest is not the one that was recorded" in warnings[0]
+    assert "its digest does not match the recorded one" in warnings[0]
 
 
 def test_a_deleted_directory_is_an_error_and_not_a_new_one(

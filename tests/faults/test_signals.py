@@ -245,8 +245,8 @@ import os, signal, sys
 if sys.argv[1] == "true":
     # Whoever runs the tests may have started them with nohup.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from costate.runs.interrupts import ended_politely, stop_requests
-with ended_politely(), stop_requests() as stop:
+from costate.runs.interrupts import signals_as_interrupts, stop_requests
+with signals_as_interrupts(), stop_requests() as stop:
     for name in ("SIGHUP", "SIGTERM"):
         os.kill(os.getpid(), signal.Signals[name])
         print(name, stop.asked)
@@ -268,7 +268,7 @@ def test_what_was_started_with_nohup_is_not_asked_to_stop_when_its_terminal_clos
 
 UNRAISABLE = """
 import gc, os, signal, time
-from costate.runs.interrupts import ended_politely
+from costate.runs.interrupts import signals_as_interrupts
 struck = []
 # Whoever runs the tests in the background may have it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -280,7 +280,7 @@ def collecting(phase, info):
         time.sleep(1.0)
 
 try:
-    with ended_politely():
+    with signals_as_interrupts():
         gc.callbacks.append(collecting)
         gc.collect()
         time.sleep(100.0)

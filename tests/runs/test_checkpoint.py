@@ -1,4 +1,4 @@
-"""Checkpoints: exact, verified, atomic."""
+"""Checkpoints are exact, verified and atomic."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from costate.learners.rollout import RolloutConfig
 from costate.policies.policy import PolicyConfig, build_policy
 from costate.runs.checkpoint import RECORD_FILE, STATE_FILE, Checkpoint, folders, load, load_latest, save
 
-# Ten steps in an iteration, of two environments.
+# An iteration has ten steps, from two environments.
 CONFIG = RunConfig(
     "WalkerStand", rollout=RolloutConfig(environments=2, rollout_length=5), learner=PPOConfig(minibatches=2)
 )
@@ -174,10 +174,11 @@ def config_with(**changes):
         ({"iteration": 3}, "iteration 3 and step 20, but an iteration has 10 steps"),
         (
             {"restarts": [2]},
-            "its restarts should be 2 counts, one for each environment, of at most 12 episodes, but they are 1, the largest 2",
+            "its restarts should be 2 counts, one for each environment, of at most 12 episodes, "
+            "but there are 1, the largest 2",
         ),
         ({"restarts": []}, "its restarts should be 2 counts"),
-        # To reset a simulator so often takes for ever.
+        # So many resets of a simulator would take for ever.
         ({"restarts": [2, 10**9]}, "the largest 1,000,000,000"),
         ({"slowdowns": 10**9}, "the learning rate cannot have been halved 1,000,000,000 times"),
     ],
@@ -200,7 +201,7 @@ def test_a_checkpoint_that_was_altered_and_sealed_anew_is_named_and_the_one_befo
 
 
 def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path):
-    """So that what is refused above is refused for what was altered."""
+    """The new digest alone is no reason to refuse a checkpoint."""
     save_at(tmp_path, 20)
     reseal(folders(tmp_path)[0])
     assert load(folders(tmp_path)[0], CONFIG, state())[0].env_steps == 20
@@ -239,7 +240,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
 
 @pytest.fixture
 def on_disk(monkeypatch):
-    """What was waited for to be on the disk and what was renamed, in this order: names of files and folders."""
+    """Events in order: names of files and folders that were flushed to disk or renamed."""
     events, sync, rename = [], os.fsync, os.replace
 
     def fsync(descriptor):
@@ -261,7 +262,7 @@ def test_a_checkpoint_and_its_name_are_on_the_disk_before_the_one_that_it_replac
     directory, name = tmp_path / "checkpoints", "step_000000000010"
     save_at(directory, 10)
     whole = [f"flush {STATE_FILE}", f"flush {RECORD_FILE}", f"flush .{name}.partial"]
-    # The folder that holds checkpoints is new, and its name must last as well.
+    # The folder of checkpoints is new, and its name must be flushed as well.
     assert on_disk == [
         f"flush {tmp_path.name}",
         *whole,

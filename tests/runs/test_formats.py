@@ -1,4 +1,4 @@
-"""Files of every format there ever was are read for ever: what lies in fixtures is never made again."""
+"""Files of every past format stay readable. The fixtures are never regenerated."""
 
 import json
 import pathlib
@@ -41,7 +41,7 @@ def test_an_old_run_acts_as_it_did(folder: pathlib.Path) -> None:
 @pytest.mark.quick("ppo")
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_an_old_run_goes_on(name: str, tmp_path: pathlib.Path) -> None:
-    """From the checkpoint before its last, to the numbers that it had, up to what another machine may make of them."""
+    """Continue from the checkpoint before the last. The numbers agree up to differences between machines."""
     shutil.copytree(FIXTURES / "format_1" / name, tmp_path / "run")
     run = open_run(tmp_path / "run")
     logged = run.read_metrics()

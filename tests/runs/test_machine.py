@@ -1,4 +1,4 @@
-"""What the machine still has, from files as Linux and containers write them."""
+"""Available memory, from files as Linux and containers write them."""
 
 import pathlib
 import sys
@@ -20,7 +20,7 @@ def written(root: pathlib.Path, files: dict[str, str]) -> pathlib.Path:
 
 @pytest.fixture
 def machine(tmp_path):
-    """One with 8 GB left."""
+    """A machine with 8 GB available."""
     return written(tmp_path, {"proc/meminfo": f"MemTotal: {16 * 2**20} kB\nMemAvailable: {8 * 2**20} kB\n"})
 
 
@@ -38,10 +38,10 @@ def test_what_linux_says_is_available(machine):
 def test_a_container_has_no_more_than_it_is_allowed(machine, folder, limit, taken, cached):
     written(machine, {f"{folder}/{limit}": f"{3 * GIGABYTE}\n", f"{folder}/{taken}": f"{2 * GIGABYTE}\n"})
     assert available_memory(machine) == GIGABYTE
-    # Files that are cached are given back when something else needs the memory.
+    # Cached files are freed when a program needs the memory.
     written(machine, {f"{folder}/memory.stat": f"anon 5\n{cached} {GIGABYTE}\n"})
     assert available_memory(machine) == 2 * GIGABYTE
-    # Over its limit, as while the kernel takes memory back, it has nothing left.
+    # A container over its limit, as while the kernel reclaims memory, has nothing left.
     written(machine, {f"{folder}/{taken}": f"{5 * GIGABYTE}\n"})
     assert available_memory(machine) == 0
 

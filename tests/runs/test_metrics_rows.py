@@ -1,4 +1,4 @@
-"""A log whose lines are damaged: whole rows are kept, the others are set aside, and it is said."""
+"""A log with damaged lines: intact rows are kept, the others are moved aside, and a warning says so."""
 
 import json
 import pathlib
@@ -17,9 +17,12 @@ from costate.training.loop import resume, train
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures" / "format_1"
 
 NO_ROWS = (
-    b"{}", b'"x"', b"[]", b"5", b"null", b"#####", b'{"env_steps": null}', b'{"env_steps": "4000"}', b'{"env_steps": -1}', b'{"env_steps": 1e400}',
-    b'{"env_steps": true}', b'{"env_steps": 4000, "iteration": "1"}', b'{"env_steps": 4000, "return": "high"}', b'{"env_steps": 4000, "a": [1]}',
-    b'{"env_steps": 4000, "a": 1' + b"0" * 400 + b"}", b'{"env_steps": 4000, "a": 1' + b"0" * 5000 + b"}", b"[" * 100_000, b"\xff\xfe", b'{"env_st',
+    b"{}", b'"x"', b"[]", b"5", b"null", b"#####",
+    b'{"env_steps": null}', b'{"env_steps": "4000"}', b'{"env_steps": -1}', b'{"env_steps": 1e400}',
+    b'{"env_steps": true}', b'{"env_steps": 4000, "iteration": "1"}',
+    b'{"env_steps": 4000, "return": "high"}', b'{"env_steps": 4000, "a": [1]}',
+    b'{"env_steps": 4000, "a": 1' + b"0" * 400 + b"}", b'{"env_steps": 4000, "a": 1' + b"0" * 5000 + b"}",
+    b"[" * 100_000, b"\xff\xfe", b'{"env_st',
 )  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def test_a_last_line_without_an_end_is_a_row_if_it_is_whole() -> None:
 
 @pytest.fixture
 def run(quick_config: RunConfig, tmp_path: pathlib.Path) -> Run:
-    """A run with a log of five iterations of 4,000 steps."""
+    """A run whose log has five iterations of 4,000 steps."""
     run = create_run(tmp_path / "run", quick_config, {}, overwrite=False)
     run.metrics.write_text(
         "".join(json.dumps({"iteration": i, "env_steps": 4000 * i}) + "\n" for i in range(1, 6))
@@ -53,7 +56,7 @@ def run(quick_config: RunConfig, tmp_path: pathlib.Path) -> Run:
 
 
 def log_from(run: Run, iteration: int) -> list[str]:
-    """Go on from an iteration; returns what was said."""
+    """Continue from an iteration, and return the warnings."""
     said: list[str] = []
     MetricsLog(run, iteration, 4000 * iteration, said.append).close()
     return said
@@ -71,9 +74,9 @@ def test_one_damaged_line_costs_no_other_row(run: Run) -> None:
     assert [row["iteration"] for row in run.read_metrics()] == [1, 3, 4]
     assert run.damaged_metrics.read_text() == "#####\n"
     assert warning.startswith(
-        f"{run.metrics} is damaged in line 2: set aside in {run.damaged_metrics}. All other rows are kept; "
+        f"{run.metrics} is damaged in line 2: moved to {run.damaged_metrics}. All other rows are kept; "
     )
-    # Said once; what was set aside stays there, and what is damaged later comes to it.
+    # The warning appears once. Lines that were moved stay, and lines damaged later are added.
     assert log_from(run, 4) == []
     damage(run, 1, "{}")
     assert len(log_from(run, 4)) == 1
@@ -88,7 +91,7 @@ def test_a_line_that_was_cut_off_by_a_kill_is_no_damage_unless_its_row_is_missin
     assert not run.damaged_metrics.exists()
     run.metrics.write_text(run.metrics.read_text()[:-20])
     (warning,) = log_from(run, 5)
-    assert "is damaged in its last line: set aside in" in warning
+    assert "is damaged in its last line: moved to" in warning
     assert [row["iteration"] for row in run.read_metrics()] == [1, 2, 3, 4]
 
 
@@ -98,17 +101,17 @@ def test_training_that_goes_on_with_a_damaged_log_says_so_and_is_not_disturbed(
     whole = train(quick_config, tmp_path / "whole").run
     shutil.copytree(whole.path, tmp_path / "run")
     run = open_run(tmp_path / "run")
-    # As if it had been stopped after the second of three iterations.
+    # As if training had stopped after the second of three iterations.
     shutil.rmtree(run.checkpoints / "step_000000012000")
     damage(run, 1, "{}")
     reporter = Breaker()
     resume(run.path, reporter=reporter)
     assert numbers(run) == numbers(whole)[1:]
     assert [text for text in reporter.said if "metrics.damaged.jsonl" in text] == [
-        f"warning: {run.metrics} is damaged in line 1: set aside in {run.damaged_metrics}. All other rows are kept; "
-        "iterations that stood there are missing from curves and reports. Training is not affected."
+        f"warning: {run.metrics} is damaged in line 1: moved to {run.damaged_metrics}. All other rows are "
+        "kept; the iterations on these lines are missing from curves and reports. Training is not affected."
     ]
-    # A run that is finished too.
+    # The same for a run that is finished.
     damage(run, 1, '"x"')
     reporter = Breaker()
     resume(run.path, reporter=reporter)

@@ -1,4 +1,4 @@
-"""What ``--overwrite`` replaces: a run and nothing else, by renaming it first and removing it last."""
+"""``--overwrite`` replaces a run and nothing else. The old run is renamed first and removed last."""
 
 import json
 import os
@@ -27,10 +27,10 @@ def everything_in(folder: pathlib.Path) -> dict[str, bytes | None]:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A run as it is after training, with a replay beside its checkpoints."""
+    """A run after training, with a replay beside its checkpoints."""
     run = tmp_path / "place" / "seed-0"
     shutil.copytree(FIXTURES / "sac", run)
-    # Added when the fixture was made, by hand.
+    # Added by hand when the fixture was made.
     for name in ("expected.json", "policy.costate"):
         (run / name).unlink()
     with held(run):
@@ -49,7 +49,9 @@ PROJECTS = {
     "a config that is no object": "[1, 2]",
     "a config that is no JSON": "{",
     "a config with some of the fields": '{"format": 1, "config": {"task": "LQR"}}',
-    "a config with another kind of hash": '{"format": 1, "hash": "?", "config": {"task": "LQR", "seed": 0, "policy": {}}}',
+    "a config with another kind of hash": (
+        '{"format": 1, "hash": "?", "config": {"task": "LQR", "seed": 0, "policy": {}}}'
+    ),
 }
 
 
@@ -71,9 +73,11 @@ def test_a_strangers_project_is_refused_whatever_its_config_json_says(
 
 
 FOREIGN = (
-    "thesis.tex", ".git/HEAD", "notes/idea.txt", "checkpoints/notes.txt", "checkpoints/step_000000000000/notes.txt", "milestones/best.pt",
-    "checkpoints/replay/notes.txt", "evaluations/plot.py", "videos/holiday.mp4", "export/controller.cpp", "export/numpy/robot.py",
-    "report/thesis.tex", "alignment/thesis.png", "best/notes.txt", "wandb/thesis.tex", "metrics.jsonl.bak", "config.json.orig",
+    "thesis.tex", ".git/HEAD", "notes/idea.txt", "checkpoints/notes.txt",
+    "checkpoints/step_000000000000/notes.txt", "milestones/best.pt", "checkpoints/replay/notes.txt",
+    "evaluations/plot.py", "videos/holiday.mp4", "export/controller.cpp", "export/numpy/robot.py",
+    "report/thesis.tex", "alignment/thesis.png", "best/notes.txt", "wandb/thesis.tex", "metrics.jsonl.bak",
+    "config.json.orig",
 )  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def test_a_run_with_something_of_somebody_else_in_it_is_refused_and_that_is_name
     named = ".git" if name.startswith(".git") else "notes" if name.startswith("notes") else name
     with pytest.raises(
         RunDirectoryError,
-        match=rf"seed-0 holds what costate did not write: {named}\. Nothing was replaced.* Move away what is yours",
+        match=rf"seed-0 holds files that costate did not write: {named}\. Nothing was .* Move your files",
     ):
         create_run(run, NEW, {}, overwrite=True)
     assert everything_in(run) == before
@@ -104,11 +108,11 @@ def test_the_working_directory_its_parents_and_home_are_refused(
             create_run(path, NEW, {}, overwrite=True)
     monkeypatch.chdir(run / "checkpoints")
     for path in (pathlib.Path(".."), run):
-        with pytest.raises(RunDirectoryError, match="holds the working directory"):
+        with pytest.raises(RunDirectoryError, match="contains the working directory"):
             create_run(path, NEW, {}, overwrite=True)
     monkeypatch.chdir("/")
     monkeypatch.setenv("HOME", str(run))
-    with pytest.raises(RunDirectoryError, match="is or holds your home"):
+    with pytest.raises(RunDirectoryError, match="is or contains your home directory"):
         create_run(run, NEW, {}, overwrite=True)
     assert everything_in(run) == before
 
@@ -120,12 +124,12 @@ def test_a_run_is_not_replaced_through_a_link_and_a_link_in_it_is_not_followed(
     link.symlink_to(run)
     before = everything_in(run)
     with pytest.raises(
-        RunDirectoryError, match=r"link is a symbolic link to .*seed-0, and what it points to is not replaced"
+        RunDirectoryError, match=r"link is a symbolic link to .*seed-0, whose target is not replaced"
     ):
         create_run(link, NEW, {}, overwrite=True)
     shutil.move(run / "checkpoints", elsewhere)
     (run / "checkpoints").symlink_to(elsewhere)
-    with pytest.raises(RunDirectoryError, match="holds what costate did not write: checkpoints"):
+    with pytest.raises(RunDirectoryError, match="holds files that costate did not write: checkpoints"):
         create_run(run, NEW, {}, overwrite=True)
     (run / "checkpoints").unlink()
     shutil.move(elsewhere, run / "checkpoints")
@@ -140,13 +144,15 @@ def test_the_command_says_what_was_found(
 ) -> None:
     (run / "thesis.tex").write_text("years of work")
     assert main(["train", "LQR", "--overwrite", "--out", str(run)]) == 1
-    assert "holds what costate did not write: thesis.tex. Nothing was replaced" in capsys.readouterr().err
+    assert (
+        "holds files that costate did not write: thesis.tex. Nothing was replaced" in capsys.readouterr().err
+    )
     monkeypatch.chdir(run)
     assert main(["train", "LQR", "--overwrite", "--out", "."]) == 1
     assert "is the working directory. Nothing was replaced" in capsys.readouterr().err
 
 
-# Replaces a run, and is gone at the so manyth rename, removal or flush.
+# Replaces a run, and ends at rename, removal or flush number N.
 REPLACER = """
 import os, pathlib, sys
 left = [int(sys.argv[2])]
@@ -157,7 +163,8 @@ def counted(real):
         left[0] -= 1
         return real(*arguments, **options)
     return call
-os.fsync, os.replace, os.unlink, os.rmdir, os.mkdir = map(counted, (os.fsync, os.replace, os.unlink, os.rmdir, os.mkdir))
+for name in ("fsync", "replace", "unlink", "rmdir", "mkdir"):
+    setattr(os, name, counted(getattr(os, name)))
 from costate.config.run_config import RunConfig
 from costate.runs.run_directory import create_run
 create_run(pathlib.Path(sys.argv[1]), RunConfig("LQR", seed=7), {}, overwrite=True)
@@ -188,7 +195,7 @@ def test_whenever_a_replacement_is_killed_the_old_run_or_the_new_one_is_there(
             was_old = True
             found = everything_in(place)
             assert {name: found[name] for name in old} == old
-        # The next one begins as if nothing had been, and leaves nothing.
+        # The next replacement works as if nothing had happened, and leaves no remains.
         create_run(place, NEW, {}, overwrite=True)
         assert open_run(place).config == NEW
         assert [path.name for path in place.parent.iterdir()] == ["seed-0"]
@@ -208,7 +215,7 @@ def test_a_run_that_was_moved_aside_is_brought_back_and_one_that_was_replaced_is
     shutil.copytree(run, aside)
     recover_run(run)
     assert not aside.exists()
-    # What was being removed had lost its config first; alone, it is no run to be brought back.
+    # A run that was being removed lost its config first. Without it, it is not restored.
     run.rename(aside)
     (aside / "config.json").unlink()
     with pytest.raises(RunDirectoryError, match="There is no run directory"):
@@ -236,16 +243,16 @@ def test_a_checkpoint_into_which_somebody_put_something_is_not_removed(run: path
 
     last = folders(run / "checkpoints")[-1]
     (last / "notes.txt").write_text("years of work")
-    with pytest.raises(CostateError, match=r"holds what costate did not write: notes\.txt"):
+    with pytest.raises(CostateError, match=r"holds files that costate did not write: notes\.txt"):
         _check_removable(last)
-    # Nor what has the name of one that was being replaced.
+    # The same for a folder with the name of a checkpoint that was being replaced.
     last.rename(last.with_name(f".{last.name}.old"))
     recover(run / "checkpoints")
     assert (last / "notes.txt").read_text() == "years of work"
 
 
 def test_the_marker_of_a_run_is_in_what_costate_writes(tmp_path: pathlib.Path) -> None:
-    """So that no run that is written today is refused tomorrow."""
+    """Otherwise a run that is written today would be refused tomorrow."""
     written = create_run(tmp_path / "run", NEW, {}, overwrite=False).path / "config.json"
     assert json.loads(written.read_text()).keys() == {"format", "hash", "config"}
     check_free(tmp_path / "run", overwrite=True)

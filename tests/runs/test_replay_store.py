@@ -1,4 +1,4 @@
-"""Replay on disk: each row written once, and read back into the ring it came from."""
+"""Replay on disk: each row is written once, and read back into the ring that it came from."""
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,9 @@ def test_only_rows_that_are_new_are_written(tmp_path):
     second = save_new_rows(tmp_path, replay, first)
     assert [(chunk.start, chunk.stop) for chunk in second] == [(0, 4), (4, 7)]
     assert (tmp_path / first[0].file).read_bytes() == content
-    # Nothing new, nothing written.
+    # Without new rows nothing is written.
     assert save_new_rows(tmp_path, replay, second) == second
-    # Seven more leave only rows 4 to 13 in a ring of ten: the first chunk is not needed any more.
+    # After seven more rows a ring of ten holds rows 4 to 13 only: the first chunk is not needed any more.
     third = save_new_rows(tmp_path, grown(random, replay, 7), second)
     assert [(chunk.start, chunk.stop) for chunk in third] == [(4, 7), (7, 14)]
     remove_unused(tmp_path, third)

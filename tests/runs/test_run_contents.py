@@ -1,4 +1,4 @@
-"""What costate itself puts into the folder of a run is known, so that ``--overwrite`` can tell it from what is somebody else's."""
+"""The list of files that costate puts into a run is complete, so that ``--overwrite`` finds foreign files."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Two processes on one run: the second is refused, and a lock that nobody holds is no obstacle."""
+"""Two processes on one run: the second is refused, and an abandoned lock blocks nobody."""
 
 import dataclasses
 import os
@@ -72,7 +72,7 @@ def test_training_holds_its_run_and_lets_go(quick_config: RunConfig, tmp_path: p
     assert len(refused) == 2
     with held(tmp_path / "run"):
         pass
-    # Replacing it takes a new lock.
+    # Replacing the run takes a new lock.
     train(config, tmp_path / "run", overwrite=True)
 
 
@@ -93,7 +93,7 @@ def test_a_link_in_the_place_of_a_lock_is_refused_and_not_followed(
 def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(
     quick_config: RunConfig, tmp_path: pathlib.Path
 ) -> None:
-    """Also under two names, as a hard link, which looks like any other file."""
+    """This includes a hard link, which looks like any other file."""
     run, thesis = create_run(tmp_path / "run", quick_config, {}, overwrite=False), tmp_path / "thesis.tex"
     thesis.write_text("years of work")
     (run.path / "run.lock").hardlink_to(thesis)
@@ -106,7 +106,7 @@ def test_a_file_of_somebody_else_that_has_the_name_of_a_lock_is_kept(
     ):
         pass
     assert thesis.read_text() == "years of work"
-    # What a process left that was killed while it wrote down who it is.
+    # The beginning of a note, left by a process that was killed while it wrote it.
     thesis.write_text('{"proc')
     with held(run.path):
         assert '"process": ' in thesis.read_text()

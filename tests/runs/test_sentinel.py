@@ -1,4 +1,4 @@
-"""Signals and failed allocations while the main thread is where Python runs no instruction, as inside of a compiled program."""
+"""Signals and failed allocations while the main thread runs no Python, as inside a compiled program."""
 
 import signal
 import subprocess
@@ -11,12 +11,13 @@ import pytest
 from costate._base.out_of_memory import out_of_memory
 
 PATIENCE = 60
-# A mutex that is locked twice: like a buffer that XLA has lost, it is waited for in C and for ever, and no signal wakes it.
+# A mutex that is locked twice. The wait for it is in C, never ends, and no signal interrupts it, as when XLA
+# has lost a buffer.
 START = """
 import ctypes, os, signal, sys, threading, time
 from costate.runs import sentinel
-from costate.runs.interrupts import ended_politely, stop_requests
-# Whoever runs the tests in the background may have it ignored.
+from costate.runs.interrupts import signals_as_interrupts, stop_requests
+# Restored, because a shell that runs the tests in the background may ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sentinel.GRACE, sentinel.LOOKS, sentinel.BETWEEN_LOOKS = 0.5, 5, 0.1
 mutex = ctypes.create_string_buffer(64)
@@ -28,18 +29,18 @@ def stuck():
 
 
 class Victim:
-    """A program that says when it is stuck."""
+    """A program that prints when it is stuck."""
 
     def __init__(self, program: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        # A mistake must not hold up the tests.
+        # A bug must not block the tests.
         self._limit = threading.Timer(PATIENCE, self._process.kill)
         self._limit.start()
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "stuck\n"
-        # Between these words and the mutex Python could still answer.
+        # Between this output and the mutex Python could still handle a signal.
         time.sleep(0.3)
 
     def strike(self, number: signal.Signals) -> None:
@@ -58,13 +59,13 @@ class Victim:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_program_that_cannot_answer_it(number):
-    victim = Victim("with ended_politely():\n    stuck()")
+    victim = Victim("with signals_as_interrupts():\n    stuck()")
     victim.strike(number)
     assert victim.end() == (130, "stopped at once; the last checkpoint is kept\n")
 
 
 def test_a_request_to_stop_is_answered_at_once_and_a_second_one_ends_the_program():
-    victim = Victim("with ended_politely(), stop_requests(b'heard\\n'):\n    stuck()")
+    victim = Victim("with signals_as_interrupts(), stop_requests(b'heard\\n'):\n    stuck()")
     victim.strike(signal.SIGINT)
     assert victim.next_words() == "heard\n"
     victim.strike(signal.SIGINT)
@@ -72,18 +73,19 @@ def test_a_request_to_stop_is_answered_at_once_and_a_second_one_ends_the_program
 
 
 def test_one_request_suffices_where_there_is_nothing_to_save():
-    """As while it compiles."""
+    """For example while it compiles."""
     victim = Victim(
-        "with ended_politely(), stop_requests(b'heard\\n') as stop, stop.nothing_to_save():\n    stuck()"
+        "with signals_as_interrupts(), stop_requests(b'heard\\n') as stop, stop.nothing_to_save():\n    "
+        "stuck()"
     )
     victim.strike(signal.SIGTERM)
     assert victim.end() == (130, "heard\nstopped at once; the last checkpoint is kept\n")
 
 
 def test_a_program_that_answers_in_time_ends_as_it_wants():
-    """It closes what is open for longer than the time in which it had to answer."""
+    """Closing what is open takes longer than the time that it had to answer."""
     victim = Victim("""
-with ended_politely(), stop_requests(b'heard\\n') as stop:
+with signals_as_interrupts(), stop_requests(b'heard\\n') as stop:
     with stop.nothing_to_save():
         print("stuck", flush=True)
         while not stop.asked:
@@ -96,20 +98,23 @@ with ended_politely(), stop_requests(b'heard\\n') as stop:
 
 
 def test_a_computation_that_can_never_end_ends_the_program_with_a_reason():
-    code, said = Victim("with ended_politely(), sentinel.computing():\n    stuck()").end()
+    code, said = Victim("with signals_as_interrupts(), sentinel.computing():\n    stuck()").end()
     assert code == 1
-    assert "The computation has stopped without an error" in said
+    assert "The computation has stalled" in said
     assert "ulimit -v" in said
 
 
 def test_a_computation_that_goes_on_is_left_alone_and_so_is_whoever_waits_for_something_else():
-    """A second is twice what the looks of this test take: for a thread that computes, and then for an environment, say, that waits."""
+    """Each part takes a second, twice the test's stall limit.
+
+    First a thread computes, then one waits for something else, such as an environment.
+    """
     done = Victim("""
 def compute():
     ended = time.monotonic() + 1.0
     while time.monotonic() < ended:
         sum(range(1000))
-with ended_politely():
+with signals_as_interrupts():
     with sentinel.computing():
         print("stuck", flush=True)
         thread = threading.Thread(target=compute)
@@ -148,10 +153,10 @@ def test_other_errors_are_not_about_memory():
 
 
 def test_a_signal_to_a_forked_process_does_not_end_the_one_that_it_was_forked_from():
-    """As those of environments are; both would write to the same pipe."""
+    """Environments fork such processes. Both would write to the same pipe."""
     done = Victim("""
 print("stuck", flush=True)
-with ended_politely():
+with signals_as_interrupts():
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Weights & Biases: the real package without the network, and an error that helps where it is missing."""
+"""Weights & Biases: the real package without the network, and a helpful error if it is missing."""
 
 import json
 import sys

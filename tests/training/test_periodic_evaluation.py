@@ -174,7 +174,7 @@ def test_the_best_can_be_named_wherever_a_step_can(evaluated):
 def test_a_run_that_was_never_evaluated_has_no_best(quick_config, tmp_path):
     run = train(dataclasses.replace(quick_config, steps=4000), tmp_path / "run").run
     with pytest.raises(
-        CheckpointError, match="keeps no best policy, because it was not evaluated while it trained"
+        CheckpointError, match="has no best policy, because it was not evaluated during training"
     ):
         load_controller(run, "best", pytest.fail)
     (line,) = closing_words(run)

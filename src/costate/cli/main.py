@@ -23,7 +23,7 @@ from costate._base.registry import nearest
 from costate._base.streams import make_writable
 from costate._base.task_files import load_task_files, without_task_files
 from costate.cli.usage import explained_usage
-from costate.runs.interrupts import INTERRUPTED, ended_politely
+from costate.runs.interrupts import INTERRUPTED, signals_as_interrupts
 
 FAILED, MISUSED = 1, 2
 # What a shell reports for a program whose reader went away.
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_FLAG in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
     try:
-        with ended_politely():
+        with signals_as_interrupts():
             return _flushed([argument for argument in arguments if argument != DEBUG_FLAG])
     except KeyboardInterrupt:
         _tell("stopped at once; the last checkpoint is kept")

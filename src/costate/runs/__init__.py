@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and what else has to do with its folder."""
+"""Files that a run leaves on disk, and everything else that concerns its folder."""

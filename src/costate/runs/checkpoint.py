@@ -1,7 +1,8 @@
-"""Checkpoints: a pytree of arrays in safetensors with a JSON record beside it, verified by digests and never executed.
+"""Save and load checkpoints: a pytree of arrays in safetensors with a JSON record, verified by digests.
 
 A checkpoint is a folder ``step_000000640000`` that holds ``state.safetensors`` and ``checkpoint.json``.
-What an off-policy learner remembers lies beside these folders in ``replay``, because consecutive checkpoints share most of it.
+Nothing in it is ever executed. An off-policy learner's replay lies beside these folders in ``replay``,
+because consecutive checkpoints share most of it.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ FORMAT = 1
 STATE_FILE = "state.safetensors"
 RECORD_FILE = "checkpoint.json"
 REPLAY_FOLDER = "replay"
-# Far more than a run that slows down by itself ever does; a learning rate that was halved more often would be 0.
+# Far more than a run reaches. A learning rate that was halved more often would be 0.
 MOST_SLOWDOWNS = 64
 NAME = re.compile(r"step_\d{12}")
 LEFT_OVER = re.compile(rf"\.{NAME.pattern}({re.escape(OLD)}|{re.escape(PARTIAL)}(-\d+)?)")
@@ -40,27 +41,30 @@ State = TypeVar("State")
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A point from which training continues exactly."""
+    """A point from which training can continue exactly."""
 
     iteration: int
     env_steps: int
     config: dict[str, Any]
-    """What the run computes, as JSON, so that a changed config is noticed."""
+    """Config of the run as JSON, so that a changed config is noticed."""
     restarts: tuple[int, ...]
-    """Episodes started so far in each environment, which is what a simulator that cannot be rewound needs to be brought back."""
+    """Episodes started so far in each environment.
+
+    A simulator that cannot be rewound needs them to return to this point.
+    """
     replay: tuple[Chunk, ...] = ()
-    """Files with the experience that the learner remembers."""
+    """Files of the learner's replay."""
     slowdowns: int = 0
-    """How many times the learning rate was halved because training diverged after this point."""
+    """Number of times that the learning rate was halved because training diverged after this point."""
 
 
 def save(
     directory: pathlib.Path, checkpoint: Checkpoint, state: Any, replay: Replay | None = None
 ) -> Checkpoint:
-    """Write a checkpoint into ``directory`` and drop all but the last three.
+    """Write a checkpoint into ``directory`` and delete all but the last three.
 
-    Of a ``replay``, which is not part of ``state``, only the rows are written that ``checkpoint.replay``, the chunks of the checkpoint before, do not
-    hold; the returned checkpoint lists them too.
+    The ``replay`` is not part of ``state``. Pass the previous checkpoint's chunks in ``checkpoint.replay``:
+    only rows that they lack are written. The returned checkpoint lists the new chunks too.
     """
     tensors = finite_tensors(state, checkpoint)
     if replay is not None:
@@ -69,28 +73,32 @@ def save(
         )
     _write(directory, checkpoint, tensors)
     for old in folders(directory)[:-KEPT]:
-        # One into which somebody has put something stays, and is in nobody's way.
+        # A checkpoint to which somebody has added files is kept.
         if not foreign_to_checkpoint(old):
             remove_folder(old)
     if replay is not None:
-        # Nothing is deleted while there is a checkpoint of which it cannot be told what it needs.
+        # Nothing is deleted while any checkpoint is unreadable: it might need the chunk.
         with contextlib.suppress(CheckpointError):
             remove_unused(directory / REPLAY_FOLDER, _chunks_in_use(directory))
     return checkpoint
 
 
 def save_milestone(directory: pathlib.Path, checkpoint: Checkpoint, shown: Any) -> None:
-    """Write what can be shown of a policy into ``directory``, in the form of a checkpoint, but without what only training needs. It stays."""
+    """Write the part of a policy that can be shown into ``directory``, in the form of a checkpoint.
+
+    State that only training needs is left out. Milestones are never deleted.
+    """
     _write(directory, dataclasses.replace(checkpoint, replay=()), finite_tensors(shown, checkpoint))
 
 
 def finite_tensors(state: Any, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """The arrays of a state; raises if any number in them is none."""
+    """Return the arrays of a state. Raise if any of them contains NaN or Inf."""
     tensors = to_tensors(state)
     for name, tensor in tensors.items():
         if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
             raise CheckpointError(
-                f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. The checkpoints before it are kept."
+                f"Not saved: {name} is no longer finite after iteration {checkpoint.iteration}. Earlier "
+                "checkpoints are kept."
             )
     return tensors
 
@@ -112,7 +120,7 @@ def _write(directory: pathlib.Path, checkpoint: Checkpoint, tensors: dict[str, n
 
 
 def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
-    """What the checkpoints that are kept need of the replay."""
+    """Return the replay chunks that the remaining checkpoints need."""
     return [
         chunk
         for folder in folders(directory)
@@ -121,14 +129,14 @@ def _chunks_in_use(directory: pathlib.Path) -> list[Chunk]:
 
 
 def folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """All checkpoints in ``directory``, oldest first."""
+    """Return all checkpoints in ``directory``, oldest first."""
     return sorted(path for path in directory.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def recover(directory: pathlib.Path) -> None:
-    """Bring a checkpoint back that was cut off while it was replaced, and remove what a killed process left of one that it was writing.
+    """Restore a checkpoint whose replacement was interrupted, and remove unfinished ones.
 
-    For the process that trains the run: another could be replacing it.
+    Only the process that trains the run may call this: another process could be replacing a checkpoint.
     """
     for aside in directory.glob(f".step_*{OLD}"):
         restore(directory / aside.name.removeprefix(".").removesuffix(OLD))
@@ -138,7 +146,10 @@ def recover(directory: pathlib.Path) -> None:
 
 
 def foreign_to_checkpoint(folder: pathlib.Path) -> list[str]:
-    """What is in the folder of a checkpoint, or in the remains of one, that is no part of it; the folder itself if it is none."""
+    """Return the entries in a checkpoint's folder, or in its remains, that do not belong to it.
+
+    If ``folder`` is not a folder, it is foreign itself.
+    """
     if folder.is_symlink() or not folder.is_dir():
         return [folder.name]
     return sorted(
@@ -149,7 +160,7 @@ def foreign_to_checkpoint(folder: pathlib.Path) -> list[str]:
 
 
 def remove_checkpoint(folder: pathlib.Path) -> None:
-    """Delete a checkpoint; raises if anything else is in its folder."""
+    """Delete a checkpoint. Raise if its folder contains anything else."""
     _check_removable(folder)
     remove_folder(folder)
 
@@ -158,13 +169,13 @@ def _check_removable(folder: pathlib.Path) -> None:
     foreign = foreign_to_checkpoint(folder)
     if foreign:
         raise StorageError(
-            f"{folder} has to make way for the checkpoint that is made again, but it holds what costate did not write: {', '.join(foreign)}. "
-            "Nothing was removed. Move it away and do the same again."
+            f"{folder} has to be replaced by a new checkpoint, but it holds files that costate did not "
+            f"write: {', '.join(foreign)}. Nothing was removed. Move them away and try again."
         )
 
 
 def readable_records(directory: pathlib.Path) -> list[Checkpoint]:
-    """What the checkpoints in ``directory`` say of themselves, oldest first; those whose record is damaged are left out."""
+    """Return the records of the checkpoints in ``directory``, oldest first, without damaged ones."""
     records = []
     for folder in folders(directory):
         with contextlib.suppress(CheckpointError):
@@ -173,12 +184,12 @@ def readable_records(directory: pathlib.Path) -> list[Checkpoint]:
 
 
 def steps_of(folder: pathlib.Path) -> int:
-    """Environment steps at which a checkpoint was taken."""
+    """Return the environment steps at which a checkpoint was taken."""
     return int(folder.name.removeprefix("step_"))
 
 
 def newest_steps(directory: pathlib.Path) -> int:
-    """Environment steps of the newest checkpoint in ``directory``; 0 if there is none, as before training."""
+    """Return the environment steps of the newest checkpoint in ``directory``; 0 if there is none."""
     saved = folders(directory)
     return steps_of(saved[-1]) if saved else 0
 
@@ -186,32 +197,34 @@ def newest_steps(directory: pathlib.Path) -> int:
 def load(
     folder: pathlib.Path, config: RunConfig, template: State, replay: Replay | None = None
 ) -> tuple[Checkpoint, State, Replay | None]:
-    """Read one checkpoint of a run into the structure of ``template``; anything truncated or altered is an error that names the file.
+    """Read one checkpoint of a run into the structure of ``template``.
 
-    What the learner remembers is read only where it is asked for, by a ``replay`` of the right shape.
+    Anything truncated or altered raises an error that names the file. The replay is read only if a ``replay``
+    of the right shape is given.
     """
     record = _read_record(folder / RECORD_FILE)
     checkpoint = _checkpoint_of(record, folder / RECORD_FILE)
     if checkpoint.env_steps != steps_of(folder):
         raise CheckpointError(
-            f"{folder / RECORD_FILE} was altered: it is of step {checkpoint.env_steps}, which is not that of its folder."
+            f"{folder / RECORD_FILE} was altered: it says step {checkpoint.env_steps}, which is not the step "
+            "of its folder."
         )
     try:
-        # Through a config and back: fields that the version which wrote it did not have are then at their defaults.
+        # Converted to a config and back, so that fields added since it was written get their defaults.
         written = to_json(from_json(checkpoint.config))
     except (ConfigError, RecursionError) as error:
         raise CheckpointError(f"{folder} cannot be used with this version of costate: {error}") from error
     changed = differing_fields(without_changeable(written), without_changeable(to_json(config)))
     if changed:
         raise ConfigError(
-            f"{folder} was made with another config than the run has now. Changed: {'; '.join(changed)}. Undo the change in config.json, "
-            "or start a new run with --out."
+            f"{folder} was made with a different config than the run has now. Changed: {'; '.join(changed)}. "
+            "Undo the change in config.json, or start a new run with --out."
         )
     _check_counts(checkpoint, config, folder / RECORD_FILE)
     content = read_bounded(folder / STATE_FILE, _bytes_of(template) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != record.pop("sha256"):
         raise CheckpointError(
-            f"{folder / STATE_FILE} is truncated or was altered: its digest is not the one that was recorded."
+            f"{folder / STATE_FILE} is truncated or was altered: its digest does not match the recorded one."
         )
     state = from_tensors(template, parse_tensors(content, folder / STATE_FILE), folder / STATE_FILE)
     remembered = (
@@ -221,7 +234,7 @@ def load(
 
 
 def _bytes_of(template: Any) -> int:
-    """What the arrays of a state take, random keys as their raw words."""
+    """Return the bytes that the arrays of a state take. Random keys count as their raw words."""
     raw = [
         jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
         for leaf in jax.tree.leaves(template)
@@ -230,7 +243,10 @@ def _bytes_of(template: Any) -> int:
 
 
 def _checkpoint_of(record: dict[str, Any], path: pathlib.Path) -> Checkpoint:
-    """A record whose digest is right, which anybody can make, but whose fields may be anything."""
+    """Convert a record to a Checkpoint, checking every field.
+
+    The digest of a record protects against damage only: anybody can compute it.
+    """
     try:
         chunks = tuple(Chunk(**chunk) for chunk in record.get("replay", ()))
         counts = {name: record.get(name, 0) for name in ("iteration", "env_steps", "slowdowns")}
@@ -250,19 +266,23 @@ def _checkpoint_of(record: dict[str, Any], path: pathlib.Path) -> Checkpoint:
 
 
 def _check_counts(checkpoint: Checkpoint, config: RunConfig, path: pathlib.Path) -> None:
-    """Raise unless the counts of a record fit together and to its config; a simulator is brought back by doing as many resets as they say."""
+    """Raise unless the counts of a record agree with each other and with the config.
+
+    Returning a simulator to this point takes as many resets as they say, so a huge count would run for ever.
+    """
     rollout, started = config.rollout, checkpoint.restarts
     if checkpoint.env_steps != checkpoint.iteration * rollout.steps_per_iteration:
         raise CheckpointError(
-            f"{path} was altered: it is of iteration {checkpoint.iteration} and step {checkpoint.env_steps}, but an iteration has "
-            f"{rollout.steps_per_iteration} steps, so that they do not belong together."
+            f"{path} was altered: it says iteration {checkpoint.iteration} and step {checkpoint.env_steps}, "
+            f"but an iteration has {rollout.steps_per_iteration} steps, so these do not agree."
         )
-    # One at the start of an iteration, and one for each of its steps.
+    # An environment starts at most one episode at the start of an iteration and one at each of its steps.
     most = checkpoint.iteration * (rollout.rollout_length + 1)
     if len(started) != rollout.environments or max(started) > most:
         raise CheckpointError(
-            f"{path} was altered: its restarts should be {rollout.environments} counts, one for each environment, of at most {most:,} episodes, but "
-            f"they are {len(started)}, the largest {max(started, default=0):,}."
+            f"{path} was altered: its restarts should be {rollout.environments} counts, one for each "
+            f"environment, of at most {most:,} episodes, but there are {len(started)}, the largest "
+            f"{max(started, default=0):,}."
         )
     if checkpoint.slowdowns > MOST_SLOWDOWNS:
         raise CheckpointError(
@@ -278,7 +298,10 @@ def load_latest(
     replay: Replay | None = None,
     check: Callable[[pathlib.Path], None] = lambda folder: None,
 ) -> tuple[Checkpoint, State, Replay | None]:
-    """The newest checkpoint that can be read; says through ``warn`` which ones could not, or were refused by ``check``."""
+    """Load the newest checkpoint that can be read.
+
+    Checkpoints that cannot be read, or that ``check`` refuses, are reported through ``warn``.
+    """
     failures = []
     for folder in reversed(folders(directory)):
         try:
@@ -297,19 +320,19 @@ def load_latest(
 
 
 def to_tensors(state: Any) -> dict[str, np.ndarray]:
-    """Every array of a pytree under the name of its place; random keys as their raw words."""
+    """Return every array of a pytree under the name of its path. Random keys become their raw words."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path).lstrip("."): _raw(leaf) for path, leaf in leaves}
 
 
 def from_tensors(template: State, tensors: dict[str, np.ndarray], source: pathlib.Path) -> State:
-    """The inverse of :func:`to_tensors` for a pytree shaped like ``template``."""
+    """Invert :func:`to_tensors` for a pytree shaped like ``template``."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     wanted = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
     if wanted.keys() != tensors.keys():
         different = ", ".join(sorted(wanted.keys() ^ tensors.keys()))
         raise CheckpointError(
-            f"{source} does not fit this policy; these arrays are in one but not in the other: {different}."
+            f"{source} does not fit this policy: these arrays are in only one of them: {different}."
         )
     state: State = jax.tree_util.tree_unflatten(
         structure, [_like(leaf, tensors[name], name, source) for name, leaf in wanted.items()]
@@ -329,7 +352,8 @@ def _like(leaf: Any, tensor: np.ndarray, name: str, source: pathlib.Path) -> Any
     shape = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
     if (shape.shape, shape.dtype) != (tensor.shape, tensor.dtype):
         raise CheckpointError(
-            f"{source}: {name} is {tensor.dtype}{list(tensor.shape)}, but this policy needs {shape.dtype}{list(shape.shape)}."
+            f"{source}: {name} is {tensor.dtype}{list(tensor.shape)}, but this policy needs "
+            f"{shape.dtype}{list(shape.shape)}."
         )
     return jax.random.wrap_key_data(jnp.asarray(tensor)) if _is_key(leaf) else jnp.asarray(tensor)
 
@@ -341,17 +365,17 @@ def _digest(record: dict[str, Any]) -> str:
 def _read_record(path: pathlib.Path) -> dict[str, Any]:
     record: dict[str, Any] = read_json(path)
     try:
-        whole = isinstance(record, dict) and record.pop("digest", None) == _digest(record)
+        intact = isinstance(record, dict) and record.pop("digest", None) == _digest(record)
     except RecursionError as error:
         raise CheckpointError(f"{path} was altered: it is nested more deeply than any record.") from error
-    if not whole:
+    if not intact:
         raise CheckpointError(
-            f"{path} is truncated or was altered: its digest is not the one that was recorded."
+            f"{path} is truncated or was altered: its digest does not match the recorded one."
         )
     known = {field.name for field in dataclasses.fields(Checkpoint)} | {"sha256"}
-    # Checkpoints of versions without a replay, or without slowing down, do not mention it.
+    # Checkpoints of versions without a replay, or without slowdowns, lack these entries.
     if record.pop("format", None) != FORMAT or record.keys() | {"replay", "slowdowns"} != known:
         raise CheckpointError(
-            f"{path} was written by another version of costate, in a form that this one does not read."
+            f"{path} was written by another version of costate, in a format that this version does not read."
         )
     return record

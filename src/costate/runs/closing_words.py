@@ -1,11 +1,11 @@
-"""Say in the end how well a run does: with the noise that it explored by, without it, and when it did best."""
+"""Summarise a finished run: its return with exploration noise, without noise, and at its best."""
 
 from costate.runs.evaluation_log import best_of, read_log
 from costate.runs.run_directory import Run
 
 
 def closing_words(run: Run, prefix: str = "") -> list[str]:
-    """Return what to print of a run that is over, a sentence for each line."""
+    """Return the lines to print when a run is over."""
     noisy = [row["training/episode_reward"] for row in run.read_metrics() if "training/episode_reward" in row]
     evaluations = read_log(run)
     best = best_of(evaluations)
@@ -18,6 +18,7 @@ def closing_words(run: Run, prefix: str = "") -> list[str]:
     lines = [f"{line}; without noise: {last.mean:.1f} ({len(last.returns)} episodes)"]
     if best.env_steps != last.env_steps:
         lines.append(
-            f"{prefix}best without noise: {best.mean:.1f} after {best.env_steps:,} steps: costate evaluate {run.path} --step best"
+            f"{prefix}best without noise: {best.mean:.1f} after {best.env_steps:,} steps: "
+            f"costate evaluate {run.path} --step best"
         )
     return lines

@@ -1,4 +1,4 @@
-"""Pictures of single runs: return and co-state alignment over environment steps, return over the blackout probability."""
+"""Plot single runs: return and co-state loss over environment steps, and return over blackout probability."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,12 @@ COSTATE_COLOUR = "#228833"
 
 
 def draw_learning_curve(run: Run, title: str) -> None:
-    """Write the run's learning curve beside its metrics; nothing if no episode has ended yet."""
+    """Write the run's learning curve beside its metrics, unless no episode has ended yet."""
     rows = run.read_metrics()
     if not any("training/episode_reward" in row for row in rows):
         return
-    # Imported here, because it takes as long as building the policy does. A figure of its own needs no screen and no global state.
+    # Imported here, because it takes as long as building the policy. A Figure needs no screen and no global
+    # state.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
@@ -47,7 +48,7 @@ def draw_learning_curve(run: Run, title: str) -> None:
 
 
 def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> bytes:
-    """Mean return over a setting of the sensors as a PNG; runs of one label share a colour and a line in the legend."""
+    """Plot mean return over a sensor setting, as PNG. Runs of one label share a colour and a legend entry."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -72,12 +73,12 @@ def draw_degradation(setting: str, curves: Sequence[tuple[str, np.ndarray, np.nd
 
 
 def _curve(axes: Any, rows: list[dict[str, float]], name: str, colour: str) -> None:
-    """One metric, faint, with its moving average on top."""
+    """Plot one metric, faint, with its moving average on top."""
     known = [(row["env_steps"], row[name]) for row in rows if name in row]
     steps, values = np.array(known, float).reshape(-1, 2).T
     steps = steps / 1e6
     window = max(1, len(values) // 20)
-    # Averages over the points seen so far at the start, so that the line begins where the data does.
+    # At the start the window holds only the points so far, so that the line begins where the data does.
     totals = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)

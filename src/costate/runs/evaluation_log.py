@@ -1,4 +1,4 @@
-"""Evaluations made while a run trains: a line of JSON for each, and the policy that did best in them."""
+"""Store evaluations made during training, one line of JSON each, and find the best policy among them."""
 
 import dataclasses
 import json
@@ -23,7 +23,10 @@ class TrainingEvaluation:
     env_steps: int
     returns: tuple[float, ...]
     restarts: tuple[int, ...]
-    """Episodes that each environment started, so that a resumed run can play the ones that follow them."""
+    """Episodes that each environment has started.
+
+    A resumed run continues with the episodes that follow.
+    """
 
     @property
     def mean(self) -> float:
@@ -40,7 +43,7 @@ def log_file(run: Run) -> pathlib.Path:
 
 
 def read_log(run: Run) -> list[TrainingEvaluation]:
-    """Return the evaluations made so far, oldest first. A damaged line is an error that names it."""
+    """Return the evaluations made so far, oldest first. A damaged line raises an error that names it."""
     path = log_file(run)
     if not path.is_file():
         return []
@@ -51,7 +54,7 @@ def read_log(run: Run) -> list[TrainingEvaluation]:
 
 
 def write_log(run: Run, evaluations: Sequence[TrainingEvaluation]) -> None:
-    """Replace the file. It is small, so that it is written whole and never holds half a line."""
+    """Replace the log. It is small, so it is written whole and never contains half a line."""
     path = log_file(run)
     with explained_errors(path):
         path.parent.mkdir(exist_ok=True)
@@ -61,19 +64,20 @@ def write_log(run: Run, evaluations: Sequence[TrainingEvaluation]) -> None:
 
 
 def best_of(evaluations: Sequence[TrainingEvaluation]) -> TrainingEvaluation | None:
-    """Return the one with the highest mean return, of equal ones the first; None if there is none."""
+    """Return the evaluation with the highest mean return, the first of equal ones; None if there is none."""
     return max(evaluations, key=lambda each: each.mean, default=None)
 
 
 def best_step(run: Run) -> int:
-    """Return the environment steps after which the best policy was saved."""
+    """Return the environment steps of the best policy that was saved."""
     saved = [steps_of(folder) for folder in folders(run.best)]
     if not saved:
         raise CheckpointError(
-            f"{run.path} keeps no best policy, because it was not evaluated while it trained: it was too short, it was trained with "
-            f"--evaluate-every 0, or by an earlier version. Leave --step out for the newest policy."
+            f"{run.path} has no best policy, because it was not evaluated during training: it was too short, "
+            "or it was trained with --evaluate-every 0 or by an earlier version. Leave --step out to use "
+            "the newest policy."
         )
-    # Two are there only if the process was killed between saving one and removing the other.
+    # There are two only if the process was killed between saving one and removing the other.
     means = {each.env_steps: each.mean for each in read_log(run)}
     return max(saved, key=lambda step: (means.get(step, -math.inf), step))
 
@@ -92,6 +96,7 @@ def _parse(line: str, path: pathlib.Path, number: int) -> TrainingEvaluation:
         return TrainingEvaluation(record["iteration"], record["env_steps"], returns, restarts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} is damaged: line {number} is not an evaluation that `costate train` wrote. Remove that line, or the file, to go "
-            f"on; the run is then evaluated on other episodes than it would have been, and trains the same."
+            f"{path} is damaged: line {number} is not an evaluation that `costate train` wrote. Remove that "
+            "line, or the file, to continue; training is not affected, but later evaluations use different "
+            "episodes."
         ) from error

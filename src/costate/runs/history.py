@@ -1,4 +1,7 @@
-"""How a run was trained, stretch by stretch: a new stretch begins where it was made longer, slowed down, or went on elsewhere."""
+"""Record how a run was trained, as a list of stretches.
+
+A new stretch begins when a run is extended, its learning rate is halved, or it continues on another machine.
+"""
 
 import dataclasses
 import itertools
@@ -10,29 +13,30 @@ from costate._base.errors import RunDirectoryError
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Iterations that were trained in one way."""
+    """Consecutive iterations that were trained with the same settings."""
 
     from_iteration: int
-    """Iterations of the run before the first of these."""
+    """Number of iterations before the first of this stretch."""
     steps: int
-    """Environment steps that the run was asked for."""
+    """Environment steps that the run was to train for in total."""
     slowdowns: int = 0
-    """How many times the learning rate had been halved because training diverged."""
+    """Number of times that the learning rate had been halved because training diverged."""
     elsewhere: tuple[str, ...] = ()
-    """In what the machine, its devices or the seeds trained together differed from those that the run began with, as sentences."""
+    """Sentences on changes since the run began: the machine, its devices or the seeds trained together."""
 
 
 def went_on(history: Sequence[Stretch], stretch: Stretch) -> tuple[Stretch, ...]:
-    """The history of a run that goes on with ``stretch``. What was trained after that point is trained again, so it no longer counts."""
+    """Append ``stretch`` to the history of a run that continues with it.
+
+    Everything trained after the start of ``stretch`` is trained again, so it is dropped.
+    """
     kept = tuple(before for before in history if before.from_iteration < stretch.from_iteration)
-    goes_on_as_before = (
-        kept and dataclasses.replace(kept[-1], from_iteration=stretch.from_iteration) == stretch
-    )
-    return kept if goes_on_as_before else (*kept, stretch)
+    is_unchanged = kept and dataclasses.replace(kept[-1], from_iteration=stretch.from_iteration) == stretch
+    return kept if is_unchanged else (*kept, stretch)
 
 
 def to_plain(history: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """A history as JSON; what is at its default is left out."""
+    """Convert a history to JSON, without fields at their defaults."""
     fields = [field for field in dataclasses.fields(Stretch) if field.name not in ("from_iteration", "steps")]
     return [
         {"from_iteration": stretch.from_iteration, "steps": stretch.steps}
@@ -46,7 +50,7 @@ def to_plain(history: Sequence[Stretch]) -> list[dict[str, Any]]:
 
 
 def from_plain(data: Any, source: str) -> tuple[Stretch, ...]:
-    """The inverse of :func:`to_plain`; anything else is an error that names ``source``."""
+    """Invert :func:`to_plain`. Anything else raises an error that names ``source``."""
     try:
         stretches = tuple(
             Stretch(**entry | {"elsewhere": tuple(entry.get("elsewhere", ()))}) for entry in data
@@ -60,11 +64,11 @@ def from_plain(data: Any, source: str) -> tuple[Stretch, ...]:
         *(stretch.slowdowns for stretch in stretches),
     ]
     sentences = [sentence for stretch in stretches for sentence in stretch.elsewhere]
-    whole = all(type(count) is int and count >= 0 for count in counts) and all(
+    well_typed = all(type(count) is int and count >= 0 for count in counts) and all(
         isinstance(sentence, str) for sentence in sentences
     )
     if (
-        not whole
+        not well_typed
         or not starts
         or starts[0] != 0
         or any(after <= before for before, after in itertools.pairwise(starts))
@@ -75,6 +79,7 @@ def from_plain(data: Any, source: str) -> tuple[Stretch, ...]:
 
 def _altered(source: str) -> RunDirectoryError:
     return RunDirectoryError(
-        f"{source} was altered: its history should be a list of stretches with from_iteration, which begins at 0 and grows, and steps. "
-        "Put the file back that `costate train` wrote, or train the run again."
+        f"{source} was altered: its history should be a list of stretches with steps and with "
+        "from_iteration, which starts at 0 and increases. Restore the file that `costate train` wrote, or "
+        "train the run again."
     )

@@ -1,4 +1,7 @@
-"""Ctrl-C, a polite kill and a closed terminal as a request: the first asks a run to save and stop, a second one stops it at once."""
+"""Turn signals into requests to stop: the first saves and stops a run, a second one stops it at once.
+
+The signals are SIGINT (Ctrl-C), SIGTERM (``kill``) and SIGHUP (a closed terminal).
+"""
 
 import contextlib
 import itertools
@@ -16,7 +19,7 @@ NOTICE = b"\nStopping after this iteration, then saving; press Ctrl-C again to s
 
 
 class StopRequest:
-    """Whether somebody has asked the run to stop."""
+    """Flag that says if the user has asked the run to stop."""
 
     def __init__(self, notice: bytes = b"") -> None:
         self._asked = threading.Event()
@@ -33,18 +36,21 @@ class StopRequest:
 
     @property
     def asked_twice(self) -> bool:
-        """Whether several signals came, of which Python tells the main thread as of one where that was inside of a compiled program."""
+        """True if several signals came.
+
+        While the main thread is inside a compiled program, Python reports several of them to it as one.
+        """
         return self._signals > 1
 
     def announce(self) -> None:
-        """Say once that the request was heard."""
+        """Print once that the request was received."""
         if next(self._said) == 0:
-            # Not print: the signal may have come in the middle of one.
+            # Not print(): the signal may have interrupted one.
             with contextlib.suppress(OSError):
                 os.write(2, self._notice)
 
     def hear(self) -> None:
-        """Answer a signal in the sentinel's thread: at once, also where the main thread cannot."""
+        """Handle a signal in the sentinel's thread, which can do so even if the main thread cannot."""
         self._signals += 1
         self.announce()
         guard = sentinel()
@@ -53,7 +59,10 @@ class StopRequest:
 
     @contextlib.contextmanager
     def nothing_to_save(self) -> Iterator[None]:
-        """While open, as while it compiles, the process ends in seconds if it is asked to, whether or not the main thread can answer."""
+        """End the process within seconds if a stop is requested inside this block.
+
+        For example while it compiles. This works even if the main thread cannot handle the signal.
+        """
         self._nothing_to_save, guard = True, sentinel()
         if self.asked and guard is not None:
             guard.end_soon()
@@ -67,7 +76,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_requests(notice: bytes = NOTICE) -> Iterator[StopRequest]:
-    """While open, Ctrl-C, a polite kill and a closed terminal ask for a stop instead of ending the process."""
+    """Let SIGINT, SIGTERM and SIGHUP request a stop inside this block, instead of ending the process."""
     request = StopRequest(notice)
 
     def handle(signum: int, frame: FrameType | None) -> None:
@@ -101,10 +110,11 @@ def _answered() -> None:
 
 
 @contextlib.contextmanager
-def ended_politely() -> Iterator[None]:
-    """While open, a polite kill and a closed terminal end the program as Ctrl-C does: what is open is closed, and the exit code is the same.
+def signals_as_interrupts() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt inside this block, as Ctrl-C does.
 
-    A program that cannot answer them, as inside of a compiler, is ended after a few seconds.
+    Everything that is open gets closed, and the exit code is the same. A program that cannot handle signals,
+    for example inside a compiler, is ended after a few seconds.
     """
 
     def handle(signum: int, frame: FrameType | None) -> None:
@@ -114,27 +124,31 @@ def ended_politely() -> Iterator[None]:
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         numbers.append(signal.SIGINT)
-    with _handled(numbers, handle), _heard(), guarded():
+    with _handled(numbers, handle), _resend_lost_interrupts(), guarded():
         yield
 
 
-# Seconds after which a Ctrl-C comes again that came where nothing can be raised.
-LATER = 0.05
+# Seconds after which a Ctrl-C is sent again if it came where Python cannot raise.
+RESEND_AFTER = 0.05
 
 
 @contextlib.contextmanager
-def _heard() -> Iterator[None]:
-    """While open, no Ctrl-C is lost: one that comes in a finaliser or in a callback of the garbage collector, JAX has one, is ignored by Python."""
+def _resend_lost_interrupts() -> Iterator[None]:
+    """Resend every Ctrl-C that Python ignores inside this block.
 
-    def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
+    Python ignores a Ctrl-C that arrives in a finaliser or in a callback of the garbage collector. JAX has
+    such a callback.
+    """
+
+    def resend(unraisable: "sys.UnraisableHookArgs") -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             before(unraisable)
             return
-        again = threading.Timer(LATER, os.kill, (os.getpid(), signal.SIGINT))
+        again = threading.Timer(RESEND_AFTER, os.kill, (os.getpid(), signal.SIGINT))
         again.daemon = True
         again.start()
 
-    before, sys.unraisablehook = sys.unraisablehook, ignored
+    before, sys.unraisablehook = sys.unraisablehook, resend
     try:
         yield
     finally:
@@ -145,12 +159,13 @@ def _heard() -> Iterator[None]:
 def _handled(
     numbers: Sequence[signal.Signals], handle: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """While open, these signals are answered by ``handle``."""
-    # Only the main thread may set handlers; elsewhere (a notebook's worker, a test) the caller's own handling stays.
+    """Handle these signals by ``handle`` inside this block."""
+    # Only the main thread may set handlers. In other threads (a notebook's worker, a test) the caller's
+    # handlers stay.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Whoever starts a program with `nohup` wants it to go on when the terminal is closed.
+    # A program started with `nohup` ignores SIGHUP, so that it continues when the terminal is closed.
     wanted = [
         number
         for number in numbers

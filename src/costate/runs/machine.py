@@ -1,4 +1,4 @@
-"""What a run was computed with: versions and processor, so that a number can be traced to the machine that made it."""
+"""Describe the machine that computed a run: versions and processor, so that numbers can be traced to it."""
 
 import contextlib
 import importlib.metadata
@@ -22,7 +22,7 @@ DECIDE_ARITHMETIC = (
     "jax_threefry_partitionable",
 )
 
-# Parts of the description that decide about the last bits of a run's numbers.
+# Parts of the description that affect the last bits of a run's numbers.
 DECISIVE = ("versions", "processor", "cpu_features", "devices", "arithmetic")
 
 
@@ -45,12 +45,12 @@ def describe_machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide about numbers."""
+    """Return the versions of the packages that affect numerical results."""
     return {name: _version(name) for name in PACKAGES}
 
 
 def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """What of the things that decide about arithmetic is another than it was."""
+    """Return sentences on every change that affects numerical results."""
     changes = []
     for name in DECISIVE:
         before, after = noted.get(name), now.get(name)
@@ -66,7 +66,8 @@ def machine_changes(noted: dict[str, Any], now: dict[str, Any]) -> tuple[str, ..
             had, has = set(map(str, before)), set(after or ())
             gone, new = sorted(had - has), sorted(has - had)
             changes.append(
-                f"the processor lacks {', '.join(gone) or 'nothing'} and has {', '.join(new) or 'nothing'} beyond that of the run"
+                f"compared with the processor of the run, this one lacks {', '.join(gone) or 'nothing'} and "
+                f"adds {', '.join(new) or 'nothing'}"
             )
         else:
             changes.append(f"{name} was {before} and is {after}")
@@ -78,7 +79,11 @@ def _plain(value: Any) -> Any:
 
 
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Bytes that programs can still take: what Linux says is available, elsewhere all that is built in; in a container no more than it is allowed."""
+    """Return the bytes that programs can still allocate.
+
+    On Linux this is the available memory, elsewhere all that is installed. In a container it is at most what
+    the container may use.
+    """
     return min(_memory_of_machine(root), _memory_of_container(root))
 
 
@@ -90,8 +95,8 @@ def _memory_of_machine(root: pathlib.Path) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-# What a control group may take, has taken, and would give back if asked, in the two versions of the kernel's interface; that of a container is at the
-# root of what it sees.
+# Files with the limit, the usage, and the statistics of a control group, and the entry of cached files that
+# can be freed. There are two versions of the kernel's interface. A container sees its own group at the root.
 CONTROL_GROUPS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
@@ -104,7 +109,7 @@ CONTROL_GROUPS = (
 
 
 def _memory_of_container(root: pathlib.Path) -> int:
-    """What is left of a container's share; without a limit, more than any machine has."""
+    """Return the memory that is left of a container's limit; without a limit, more than any machine has."""
     left = sys.maxsize
     for limit, taken, details, cached in CONTROL_GROUPS:
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
@@ -114,7 +119,7 @@ def _memory_of_container(root: pathlib.Path) -> int:
 
 
 def _field(path: pathlib.Path, name: str) -> int:
-    """A number from a file with a name and a number in every line; 0 if it is not there."""
+    """Read a number from a file with a name and a number in every line; 0 if it is not there."""
     lines = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
     return next((int(number) for key, number in lines if key == name), 0)
 
@@ -127,7 +132,7 @@ def _version(package: str) -> str:
 
 
 def _cpu_field(name: str) -> str:
-    """A field of Linux's description of the first core; empty elsewhere."""
+    """Return a field of Linux's description of the first core; empty on other systems."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
         key, _, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Metrics on disk: one JSON line and one TensorBoard event per iteration."""
+"""Write metrics to disk: one JSON line and one TensorBoard event per iteration."""
 
 import abc
 import contextlib
@@ -21,26 +21,27 @@ Row = dict[str, float | int]
 
 
 def known(row: Row) -> Row:
-    """Leave out the numbers that do not exist (the return when no episode ended), since JSON has no NaN."""
+    """Drop NaN values, such as the return when no episode ended, since JSON has no NaN."""
     return {name: value for name, value in row.items() if math.isfinite(value)}
 
 
 class AbstractLog(abc.ABC):
-    """Receives one row for every iteration of a run."""
+    """Receiver of one row for every iteration of a run."""
 
     @abc.abstractmethod
     def write(self, row: Row) -> None:
-        """Numbers that do not exist (the return when no episode ended) are NaN."""
+        """Write one row. Missing numbers, such as the return when no episode ended, are NaN."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the log. No more rows follow."""
 
 
 class MetricsLog(AbstractLog):
-    """Appends rows to ``metrics.jsonl`` and to TensorBoard. A resumed run first forgets the rows that it is about to compute again.
+    """Append rows to ``metrics.jsonl`` and to TensorBoard.
 
-    Lines that cannot be read are set aside in a file of their own, and ``warn`` is told.
+    A resumed run first drops the rows that it is about to compute again. Lines that cannot be read are moved
+    to a file of their own, and reported through ``warn``.
     """
 
     def __init__(self, run: Run, iteration: int, env_steps: int, warn: Callable[[str], None]) -> None:
@@ -52,10 +53,10 @@ class MetricsLog(AbstractLog):
         self._path = run.metrics
         with explained_errors(run.metrics):
             self._file = open_to_append(run.metrics)
-            # Written in this thread: tensorboardX's usual writer is a thread behind a queue, which a full disk ends silently, and the queue then
-            # blocks for ever.
+            # Written in this thread. tensorboardX's usual writer is a thread behind a queue: a full disk ends
+            # the thread silently, and the queue then blocks for ever.
             self._events = EventsWriter(str(run.path / "events"), f".{iteration}")
-            # Tells TensorBoard to hide what an interrupted run had logged after the checkpoint.
+            # Tells TensorBoard to hide what an interrupted run logged after the checkpoint.
             self._events.write_event(
                 Event(
                     wall_time=time.time(), step=env_steps + 1, session_log=SessionLog(status=SessionLog.START)
@@ -63,7 +64,7 @@ class MetricsLog(AbstractLog):
             )
 
     def write(self, row: Row) -> None:
-        """One iteration, with the numbers that exist."""
+        """Write the numbers of one iteration, without NaN."""
         numbers = known(row)
         summary = Summary(
             value=[
@@ -85,9 +86,10 @@ class MetricsLog(AbstractLog):
 
 
 def set_aside(run: Run, log: MetricsRows, incomplete: bool, warn: Callable[[str], None]) -> None:
-    """Keep damaged lines of a log in a file beside it, from where somebody may mend them.
+    """Move damaged lines of a log to a file beside it, from where a user may repair them.
 
-    A last line that was cut off is one of them only if the log is ``incomplete``: otherwise its iteration is computed again.
+    A last line that was cut off is moved only if the log is ``incomplete``. Otherwise its iteration is
+    computed again.
     """
     lines = [line.content for line in log.damaged] + (
         [log.cut_off] if incomplete and log.cut_off.strip() else []
@@ -97,24 +99,25 @@ def set_aside(run: Run, log: MetricsRows, incomplete: bool, warn: Callable[[str]
     before = b""
     with contextlib.suppress(CheckpointError):
         before = read_bounded(run.damaged_metrics, LARGEST_LOG)
-    # Of a resumption that was killed before it had rewritten the log.
-    known = set(before.split(b"\n"))
+    # A resumed run that was killed before it rewrote the log has moved some lines already.
+    moved = set(before.split(b"\n"))
     write_atomically(
-        run.damaged_metrics, before + b"".join(line + b"\n" for line in lines if line not in known)
+        run.damaged_metrics, before + b"".join(line + b"\n" for line in lines if line not in moved)
     )
     which = log.damaged_lines if log.damaged else "its last line"
     lost = (
-        "iterations that stood there are missing from curves and reports"
+        "the iterations on these lines are missing from curves and reports"
         if incomplete
         else "no iteration before the checkpoint is missing"
     )
     warn(
-        f"{run.metrics} is damaged in {which}: set aside in {run.damaged_metrics}. All other rows are kept; {lost}. Training is not affected."
+        f"{run.metrics} is damaged in {which}: moved to {run.damaged_metrics}. All other rows are kept; "
+        f"{lost}. Training is not affected."
     )
 
 
 def _check_no_links(run: Run) -> None:
-    """Raise if a symbolic link has the name of something that is about to be written without a rename."""
+    """Raise if a symbolic link has the name of a file that is written without a rename."""
     for path in (*run.path.glob("events.out.tfevents.*"), run.path / "wandb"):
         if path.is_symlink():
             check_replaceable(path)

@@ -1,4 +1,6 @@
-"""Replay on disk: rows are written once, in chunks as they come, and a checkpoint lists the chunks that hold what it remembers.
+"""Store the replay on disk in chunks of rows.
+
+Each row is written once, and a checkpoint lists the chunks that it needs.
 
 Writing the whole ring with every checkpoint would cost as much as the rest of a short run.
 """
@@ -20,9 +22,9 @@ from costate._base.errors import CheckpointError
 from costate._base.files import PARTIAL, explained_errors, make_folders, write_atomically
 from costate.learners.replay import Replay, ReplayRows
 
-# Rows are counted in 32 bits.
+# Row numbers have 32 bits.
 LAST_ROW = 2**31 - 1
-# A chunk, or what a killed process left of one.
+# A chunk, or the partial file that a killed process left of one.
 FILE = re.compile(
     rf"rows_\d{{12}}_\d{{12}}\.safetensors|\.rows_\d{{12}}_\d{{12}}\.safetensors{re.escape(PARTIAL)}(-\d+)?"
 )
@@ -30,7 +32,7 @@ FILE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """A file of rows of all streams, counted from the first that was ever written."""
+    """A file with consecutive rows of all streams. Rows are numbered from the first that was ever written."""
 
     file: str
     start: int
@@ -39,7 +41,10 @@ class Chunk:
 
 
 def save_new_rows(directory: pathlib.Path, replay: Replay, before: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """Write the rows that the chunks of the checkpoint before do not hold; returns the chunks that hold all that is remembered."""
+    """Write the rows that the chunks ``before``, of the previous checkpoint, do not contain.
+
+    Return the chunks that contain the whole replay.
+    """
     written = int(replay.written)
     oldest = written - min(written, replay.capacity)
     start = max(oldest, before[-1].stop if before else 0)
@@ -53,7 +58,8 @@ def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Ch
     for name, tensor in tensors.items():
         if tensor.dtype != bool and not np.isfinite(tensor).all():
             raise CheckpointError(
-                f"Not saved: the {name} of the newest rows of the replay is not finite. The checkpoints before are kept."
+                f"Not saved: the {name} of the newest rows of the replay is not finite. Earlier checkpoints "
+                "are kept."
             )
     content = safetensors.numpy.save(tensors)
     file = directory / f"rows_{start:012d}_{stop:012d}.safetensors"
@@ -64,7 +70,10 @@ def _write(directory: pathlib.Path, replay: Replay, start: int, stop: int) -> Ch
 
 
 def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay) -> Replay:
-    """The ring that the chunks were written from; anything missing, truncated or altered is an error that names the file."""
+    """Rebuild the ring that the chunks were written from.
+
+    Anything missing, truncated or altered raises an error that names the file.
+    """
     rings = {name: np.zeros(ring.shape, ring.dtype) for name, ring in _fields(template).items()}
     capacity = template.capacity
     _check(chunks, capacity)
@@ -79,24 +88,28 @@ def load_rows(directory: pathlib.Path, chunks: Sequence[Chunk], template: Replay
 
 
 def _check(chunks: Sequence[Chunk], capacity: int) -> None:
-    """A record may name anything: a file elsewhere, more rows than there can be, or rows with gaps between them."""
+    """Raise unless the chunks are consecutive rows in files of the expected names.
+
+    A record from elsewhere could name any file, more rows than there can be, or rows with gaps.
+    """
     before = None
     for chunk in chunks:
-        whole = (
+        in_range = (
             type(chunk.start) is int
             and type(chunk.stop) is int
             and 0 <= chunk.start < chunk.stop <= min(chunk.start + capacity, LAST_ROW)
         )
-        named = whole and chunk.file == f"rows_{chunk.start:012d}_{chunk.stop:012d}.safetensors"
+        named = in_range and chunk.file == f"rows_{chunk.start:012d}_{chunk.stop:012d}.safetensors"
         if not named or (before is not None and chunk.start != before):
             raise CheckpointError(
-                f"A checkpoint names rows {chunk.start} to {chunk.stop} of its replay in {chunk.file!r}, which cannot be. It was altered."
+                f"A checkpoint lists rows {chunk.start} to {chunk.stop} of its replay in {chunk.file!r}, "
+                "which is impossible. It was altered."
             )
         before = chunk.stop
 
 
 def _fields(replay: Replay) -> dict[str, Any]:
-    """What is stored of every row."""
+    """Return the arrays that are stored, by name."""
     values = {field.name: getattr(replay.rows, field.name) for field in dataclasses.fields(ReplayRows)}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -106,11 +119,11 @@ def _read(file: pathlib.Path, chunk: Chunk, rings: dict[str, np.ndarray]) -> dic
     content = read_bounded(file, sum(rows * ring[0].nbytes for ring in rings.values()) + LARGEST_HEADER)
     if hashlib.sha256(content).hexdigest() != chunk.sha256:
         raise CheckpointError(
-            f"{file} is truncated or was altered: its digest is not the one that was recorded."
+            f"{file} is truncated or was altered: its digest does not match the recorded one."
         )
     tensors = parse_tensors(content, file)
     if "seen" in rings and "seen" not in tensors and "observation" in tensors:
-        # Rows of earlier versions do not say it; they took zeros for the dark.
+        # Earlier versions did not store this mask. They took an observation of zeros for a blackout.
         tensors["seen"] = np.any(tensors["observation"] != 0.0, axis=-1)
     for name, ring in rings.items():
         wanted = (chunk.stop - chunk.start, *ring.shape[1:])

@@ -1,4 +1,4 @@
-"""A run on disk: one self-describing folder with its config, metrics, checkpoints, evaluations and pictures."""
+"""A run on disk: one self-describing folder with config, metrics, checkpoints, evaluations and plots."""
 
 import contextlib
 import dataclasses
@@ -41,37 +41,41 @@ from costate.runs.run_contents import (
 )
 
 FORMAT = 1
-# How the note about who trains a run begins.
+# Start of the note about the process that trains a run.
 NOTE_START = '{"process": '
-# A row is about a kilobyte, so this is a million iterations; the longest runs of the paper have two thousand.
+# In bytes. A row is about a kilobyte, so this is a million iterations; the longest runs of the paper have two
+# thousand.
 LARGEST_LOG = 2**30
-MEND = "Put the file back that `costate train` wrote, or train the run again."
+REPAIR_ADVICE = "Restore the file that `costate train` wrote, or train the run again."
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run directory and the config that it has now."""
+    """A run directory and its current config."""
 
     path: pathlib.Path
     config: RunConfig
     history: tuple[Stretch, ...] = ()
-    """How it was trained so far; empty if it was trained in one way from the start."""
+    """How the run was trained so far; empty if its settings never changed."""
     first_hash: str = ""
-    """Hash of the config that it was started with; empty if that is the one it has now."""
+    """Hash of the config that the run was started with; empty if that is the current one."""
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """How it was trained so far, from the start."""
+        """History of the run's training, from the start."""
         return self.history or (Stretch(0, self.config.total_steps),)
 
     @property
     def started_as(self) -> str:
-        """Hash of the config that it was started with, which stays the same when the run is made longer."""
+        """Hash of the config that the run was started with. It stays the same when the run is extended."""
         return self.first_hash or config_hash(self.config)
 
     @property
     def variant(self) -> str:
-        """The name of what is trained. Where two presets are the same, the folder says which of them was asked for."""
+        """Name of the variant that is trained.
+
+        If two presets are equal, the folder's name decides between them.
+        """
         return variant_name(self.config, self.path.resolve().parent.name)
 
     @property
@@ -80,12 +84,12 @@ class Run:
 
     @property
     def milestones(self) -> pathlib.Path:
-        """Policies from the start of training to its end, to be looked at; checkpoints are the last few points only."""
+        """Policies saved throughout training, for display. Checkpoints keep only the last few points."""
         return self.path / "milestones"
 
     @property
     def best(self) -> pathlib.Path:
-        """The policy that did best where it was evaluated during training, in the form of a milestone."""
+        """The policy with the best evaluation during training, in the form of a milestone."""
         return self.path / "best"
 
     @property
@@ -94,7 +98,7 @@ class Run:
 
     @property
     def damaged_metrics(self) -> pathlib.Path:
-        """Lines that were taken out of the metrics because they could not be read."""
+        """Lines that were removed from the metrics because they could not be read."""
         return self.path / DAMAGED_METRICS_FILE
 
     @property
@@ -106,7 +110,10 @@ class Run:
         return self.path / "learning_curve.png"
 
     def read_machine(self) -> dict[str, Any]:
-        """What the run was started with; empty if that record is missing or damaged, since nothing else depends on it."""
+        """Return the description of the machine that the run was started on.
+
+        Empty if that record is missing or damaged, since nothing else depends on it.
+        """
         try:
             card = read_json(self.path / MACHINE_FILE)
         except CheckpointError:
@@ -115,7 +122,10 @@ class Run:
 
     @property
     def seeds_together(self) -> tuple[int, ...]:
-        """The seeds that the run was started with; its own alone if that is not known."""
+        """The seeds that were trained together with this run, including its own.
+
+        Only its own if that is unknown.
+        """
         seeds = self.read_machine().get("seeds_together")
         known = (
             isinstance(seeds, list)
@@ -125,21 +135,22 @@ class Run:
         return tuple(seeds) if isinstance(seeds, list) and known else (self.config.seed,)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The rows logged so far, oldest first, without lines that are damaged or were cut off by a crash."""
+        """Return the rows logged so far, oldest first, without lines that are damaged or cut off."""
         return list(self.read_log().rows)
 
     def read_log(self) -> MetricsRows:
-        """The rows logged so far, and the lines among them that cannot be read."""
+        """Return the rows logged so far, and the lines that cannot be read."""
         if not self.metrics.exists():
             return parse_rows(b"")
-        with _as_of_the_run():
+        with _run_directory_errors():
             return parse_rows(read_bounded(self.metrics, LARGEST_LOG))
 
 
 def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *, overwrite: bool) -> Run:
-    """Make the folder of a new run; an existing one is never touched unless ``overwrite`` says so.
+    """Create the folder of a new run. An existing run is replaced only if ``overwrite`` is true.
 
-    A run that is replaced is renamed first and removed last: whenever this is interrupted, the old run is there or the new one.
+    A run that is replaced is renamed first and removed last. If this is interrupted, either the old run or
+    the new one exists.
     """
     recover_run(path)
     check_free(path, overwrite=overwrite)
@@ -153,7 +164,10 @@ def create_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any], *
 
 
 def _write_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any]) -> None:
-    """What a run has before it is trained. Its config is written last: without it, a folder is no run."""
+    """Write the files that a run has before it is trained.
+
+    The config comes last: a folder without it is not a run.
+    """
     with explained_errors(path):
         make_folders(path / "checkpoints")
     write_atomically(path / MACHINE_FILE, json.dumps(machine, indent=1).encode())
@@ -161,7 +175,10 @@ def _write_run(path: pathlib.Path, config: RunConfig, machine: dict[str, Any]) -
 
 
 def write_config(run: Run) -> None:
-    """Write what a run computes and how it was trained so far, in one step: whenever this is interrupted, the file is the old one or the new one."""
+    """Write the run's config and its training history in one step.
+
+    If this is interrupted, the file is either the old one or the new one.
+    """
     document: dict[str, Any] = {
         "format": FORMAT,
         "hash": config_hash(run.config),
@@ -175,15 +192,19 @@ def write_config(run: Run) -> None:
 
 
 def _discard(old: pathlib.Path) -> None:
-    """Remove a run for which there is a new one. Its config goes first, so that what is left of it cannot be taken for a run."""
+    """Remove a run that was replaced.
+
+    Its config goes first, so that the remains cannot be taken for a run.
+    """
     (old / CONFIG_FILE).unlink(missing_ok=True)
     remove_folder(old)
 
 
 def recover_run(path: pathlib.Path) -> None:
-    """Finish what a process left that was killed while it replaced a run.
+    """Clean up after a process that was killed while it replaced a run.
 
-    The old run is brought back if there is no new one; otherwise what is left of it is removed, and so is an unfinished new one.
+    The old run is restored if there is no new one. Otherwise the remains of the old run, and of an unfinished
+    new one, are removed.
     """
     if path.name in ("", "..") or not path.parent.is_dir():
         return
@@ -191,7 +212,7 @@ def recover_run(path: pathlib.Path) -> None:
     if old.is_dir() and not old.is_symlink() and not foreign_entries(old):
         lock = try_lock(old / LOCK_FILE)
         if lock is None:
-            # Somebody is replacing it now.
+            # Another process is replacing it now.
             return
         with lock, explained_errors(path):
             if (old / CONFIG_FILE).is_file() and not path.exists():
@@ -202,16 +223,19 @@ def recover_run(path: pathlib.Path) -> None:
         if (
             left.is_dir()
             and not left.is_symlink()
-            and all(_is_of_no_run_yet(entry) or entry.name == CONFIG_FILE for entry in left.iterdir())
+            and all(_is_left_of_new_run(entry) or entry.name == CONFIG_FILE for entry in left.iterdir())
         ):
             remove_folder(left)
 
 
 @contextlib.contextmanager
 def held(*paths: pathlib.Path) -> Iterator[None]:
-    """While open, no other process can train in these folders; those that are no run yet are left alone.
+    """Lock these runs against training by other processes inside this block.
 
-    The lock is the operating system's and goes with the process that holds it, however that ends, so a lock that nobody holds is no obstacle.
+    Folders that are not runs yet are skipped.
+
+    The operating system releases the lock when its process ends, however that happens, so an abandoned lock
+    file blocks nobody.
     """
     with contextlib.ExitStack() as stack:
         for path in paths:
@@ -224,10 +248,10 @@ def _locked(path: pathlib.Path) -> IO[str]:
     lock = try_lock(path / LOCK_FILE)
     if lock is None:
         raise RunDirectoryError(
-            f"{path} is being trained by another process{_holder(path / LOCK_FILE)}. Wait until it is done, or stop it; a new run can go "
-            f"into another folder with --out."
+            f"{path} is being trained by another process{_holder(path / LOCK_FILE)}. Wait until it is done, "
+            "or stop it. To start a new run, choose another folder with --out."
         )
-    # For people only: what counts is the lock itself.
+    # The note is for people only: the lock itself does not depend on it.
     note = json.dumps(
         {"process": os.getpid(), "machine": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     )
@@ -248,23 +272,26 @@ def _holder(path: pathlib.Path) -> str:
 
 
 def open_run(path: pathlib.Path) -> Run:
-    """An existing run."""
+    """Open an existing run."""
     file = path / CONFIG_FILE
     if not path.exists():
         recover_run(path)
     if not path.is_dir():
         raise RunDirectoryError(
-            f"There is no run directory {path}. Give the folder that `costate train` printed, for example runs/…."
+            f"There is no run directory {path}. Give the folder that `costate train` printed, for example "
+            "runs/…."
         )
     if not file.is_file():
         raise RunDirectoryError(
-            f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` printed."
+            f"{path} is not a run directory: it has no {CONFIG_FILE}. Give the folder that `costate train` "
+            "printed."
         )
-    with _as_of_the_run():
+    with _run_directory_errors():
         document = read_json(file)
     if not isinstance(document, dict) or "config" not in document:
         raise RunDirectoryError(
-            f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. {MEND}"
+            f"{file} is truncated or was altered: it is not the JSON that `costate train` writes. "
+            f"{REPAIR_ADVICE}"
         )
     try:
         history = from_plain(document["history"], str(file)) if "history" in document else ()
@@ -273,30 +300,39 @@ def open_run(path: pathlib.Path) -> Run:
         raise ConfigError(f"{file}: {error}") from error
     except RecursionError as error:
         raise RunDirectoryError(
-            f"{file} was altered: it is nested more deeply than any config. {MEND}"
+            f"{file} was altered: it is nested more deeply than any config. {REPAIR_ADVICE}"
         ) from error
 
 
 @contextlib.contextmanager
-def _as_of_the_run() -> Iterator[None]:
-    """What is wrong with a file of the run's folder is no matter of checkpoints, for which there would be older ones to fall back to."""
+def _run_directory_errors() -> Iterator[None]:
+    """Convert checkpoint errors to run directory errors.
+
+    For a damaged checkpoint there are older ones to fall back to. For a file of the run itself there are
+    none.
+    """
     try:
         yield
     except CheckpointError as error:
-        raise RunDirectoryError(f"{error} {MEND}") from error
+        raise RunDirectoryError(f"{error} {REPAIR_ADVICE}") from error
 
 
 def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
-    """Raise unless a new run may be made in ``path``: nothing is there, or a run that ``overwrite`` allows to replace."""
+    """Raise unless a new run may be created in ``path``.
+
+    Nothing may be there, or a run that ``overwrite`` allows to replace.
+    """
     if path.is_symlink() and not path.exists():
         raise RunDirectoryError(
-            f"{path} is a symbolic link to {os.readlink(path)}, which does not exist. Remove it, or choose another folder with --out."
+            f"{path} is a symbolic link to {os.readlink(path)}, which does not exist. Remove the link, or "
+            "choose another folder with --out."
         )
-    if not path.exists() or (path.is_dir() and all(map(_is_of_no_run_yet, path.iterdir()))):
+    if not path.exists() or (path.is_dir() and all(map(_is_left_of_new_run, path.iterdir()))):
         return
     if not (path / CONFIG_FILE).is_file():
         raise RunDirectoryError(
-            f"{path} exists and is not a run directory, so nothing is written there. Choose another folder with --out."
+            f"{path} exists and is not a run directory, so nothing is written there. Choose another folder "
+            "with --out."
         )
     if overwrite:
         check_replaceable_run(path)
@@ -306,8 +342,8 @@ def check_free(path: pathlib.Path, *, overwrite: bool) -> None:
             f"{path} {NOT_MARKED}, so nothing is written there. Choose another folder with --out."
         )
     raise RunDirectoryError(
-        f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another folder with --out, "
-        "or replace it with --overwrite, which deletes what is there."
+        f"{path} already holds a run. Continue it with `costate train --resume {path}`, choose another "
+        "folder with --out, or replace it with --overwrite, which deletes the old run."
     )
 
 
@@ -315,36 +351,37 @@ NOT_MARKED = f"is not a run directory: its {CONFIG_FILE} was not written by cost
 
 
 def check_replaceable_run(path: pathlib.Path) -> None:
-    """Raise unless a folder is a run and nothing else, so that a new one may take its place."""
-    found = _why_not_replaceable(path)
-    if found is not None:
+    """Raise unless a folder is a run and contains nothing else, so that a new run may replace it."""
+    problem = _replacement_problem(path)
+    if problem is not None:
         raise RunDirectoryError(
-            f"{path} {found}. Nothing was replaced: --overwrite replaces a folder only where costate wrote everything in it. "
-            "Move away what is yours, or choose another folder with --out."
+            f"{path} {problem}. Nothing was replaced: --overwrite replaces a folder only if costate wrote "
+            "everything in it. Move your files away, or choose another folder with --out."
         )
 
 
-def _why_not_replaceable(path: pathlib.Path) -> str | None:
-    """What speaks against replacing a folder by a new run; None if nothing does."""
+def _replacement_problem(path: pathlib.Path) -> str | None:
+    """Return why a folder may not be replaced by a new run; None if it may."""
     if path.is_symlink():
-        return f"is a symbolic link to {os.readlink(path)}, and what it points to is not replaced; name that folder itself"
+        target = os.readlink(path)
+        return f"is a symbolic link to {target}, whose target is not replaced; name that folder itself"
     real, here = path.resolve(), pathlib.Path.cwd().resolve()
     if real == here or real in here.parents:
-        return "is the working directory" if real == here else "holds the working directory"
+        return "is the working directory" if real == here else "contains the working directory"
     with contextlib.suppress(RuntimeError):
         home = pathlib.Path.home().resolve()
         if real == home or real in home.parents:
-            return "is or holds your home"
+            return "is or contains your home directory"
     if path.name in ("", ".."):
-        return "is not given by a name of its own, beside which the new run could be made"
+        return "does not end in a folder's own name, beside which the new run could be created"
     if not is_marked(path):
         return NOT_MARKED
     foreign = foreign_entries(path)
-    return f"holds what costate did not write: {listed(foreign)}" if foreign else None
+    return f"holds files that costate did not write: {listed(foreign)}" if foreign else None
 
 
 def is_marked(path: pathlib.Path) -> bool:
-    """Whether a folder has the config that costate writes into a run, of whatever version."""
+    """Return True if a folder has the config that costate writes into a run, of any version."""
     file = path / CONFIG_FILE
     if file.is_symlink() or not file.is_file():
         return False
@@ -368,8 +405,11 @@ def is_marked(path: pathlib.Path) -> bool:
     )
 
 
-def _is_of_no_run_yet(entry: pathlib.Path) -> bool:
-    """Whether a process leaves this that is killed before its run has a config, which is written last."""
+def _is_left_of_new_run(entry: pathlib.Path) -> bool:
+    """Return True for a file that is written before a run's config.
+
+    Only these files remain if the process is killed before the folder is a run.
+    """
     if entry.is_symlink():
         return False
     if entry.name == "checkpoints":
@@ -382,9 +422,9 @@ def _is_of_no_run_yet(entry: pathlib.Path) -> bool:
 
 
 def runs_in(path: pathlib.Path) -> list[pathlib.Path]:
-    """The run itself, or the runs in a folder that were started together, in the order of their seeds.
+    """Return the run at ``path``, or the runs in it that were started together, ordered by seed.
 
-    Other runs in the same folder are none of their business: a seed that was trained alone must not be drawn in.
+    A seed that was trained alone in the same folder is not part of that group.
     """
     if (path / CONFIG_FILE).is_file() or not path.is_dir():
         return [path]

@@ -1,7 +1,8 @@
-"""A thread that hears what the main thread cannot, while that is inside of a compiled program or of a compiler.
+"""Handle signals in a separate thread while the main thread is inside a compiled program or a compiler.
 
-Python runs its signal handlers in the main thread, between two of its instructions. A program of XLA runs for seconds without one, and after
-a failed allocation XLA has been seen to wait for ever. The number of a signal is written to a pipe at once, though, and this thread reads it.
+Python runs its signal handlers in the main thread, between two of its instructions. A program of XLA runs for
+seconds without one, and after a failed allocation XLA has been seen to wait for ever. But the number of a
+signal is written to a pipe at once, and this thread reads the pipe.
 """
 
 import contextlib
@@ -16,30 +17,36 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 INTERRUPTED = 130
-"""What a shell reports for a program that Ctrl-C ended."""
+"""Exit code that a shell reports for a program that Ctrl-C ended."""
 FAILED = 1
-"""Not what a worker of a sweep says of a run that failed: whoever started it tries again, as for one that was killed."""
-# Seconds in which the main thread has to answer a signal that is to end it, and then to close what is open.
+"""Exit code of a stalled program.
+
+It differs from the code with which a sweep's worker reports a failed run: a stalled run is tried again, like
+one that was killed.
+"""
+# Seconds that the main thread has to handle a signal, and then to close what is open.
 GRACE, LONGER_GRACE = 5.0, 30.0
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Looks, one a second, at all of which nothing in the process moves, after which what is computed will never be.
+# Number of checks, one a second, in a row at which no thread has run. After them the computation counts as
+# stalled.
 LOOKS, BETWEEN_LOOKS = 20, 1.0
-# Processor time between two looks below which nothing was computed; what looks themselves take is far less.
+# Processor time between two checks below which nothing was computed. A check itself takes far less.
 IDLE_SECONDS = 0.01
 ENDED = b"stopped at once; the last checkpoint is kept\n"
 STALLED = (
-    b"error: The computation has stopped without an error: for 20 seconds no thread of the process has done anything. XLA does so when memory "
-    b"runs out in one of its threads. Check the limits (ulimit -v, the container's), use a smaller network, fewer --environments or a smaller "
-    b"--replay.capacity, and continue or start again; the last checkpoint is kept.\n"
+    b"error: The computation has stalled: for 20 seconds no thread of the process has run. XLA does this "
+    b"when memory runs out in one of its threads. Check the memory limits (ulimit -v, or those of the "
+    b"container), use a smaller network, fewer --environments or a smaller --replay.capacity, and continue "
+    b"or start again. The last checkpoint is kept.\n"
 )
 
 
 class Sentinel:
-    """Tells ``heard`` of every signal; ends the process when a deadline passes, or when a computation stalls."""
+    """Call ``heard`` at every signal. End the process at a deadline, or when a computation stalls."""
 
     def __init__(self) -> None:
         self.heard: Callable[[], None] = self.end_soon
-        """Called in the sentinel's thread for every signal that asks to end and has a handler."""
+        """Called in the sentinel's thread at every signal that asks the process to end and has a handler."""
         self._deadline: float | None = None
         self._computing = 0
         self._over = False
@@ -53,7 +60,7 @@ class Sentinel:
             self._deadline = time.monotonic() + GRACE
 
     def answered(self) -> None:
-        """The main thread has heard it too, and closes what is open."""
+        """Extend the deadline: the main thread has handled the signal too, and closes what is open."""
         self._deadline = time.monotonic() + LONGER_GRACE
 
     def go_on(self) -> None:
@@ -61,7 +68,7 @@ class Sentinel:
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
-        """While open, the main thread waits for nothing but XLA."""
+        """Mark a block in which the main thread waits for XLA only."""
         self._computing += 1
         try:
             yield
@@ -70,7 +77,7 @@ class Sentinel:
 
     @contextlib.contextmanager
     def on_duty(self) -> Iterator[None]:
-        """While open, it watches. Only for the main thread of a process that is ours."""
+        """Watch the process inside this block. Only for the main thread of a costate process."""
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread.start()
         try:
@@ -104,7 +111,10 @@ class Sentinel:
 
 
 def _all_asleep() -> bool:
-    """Whether every other thread of the process waits for something that is neither a core nor a disk; False where that cannot be told."""
+    """Return True if every other thread of the process waits for something other than a core or a disk.
+
+    Return False if that cannot be determined.
+    """
     own = threading.get_native_id()
     tasks = pathlib.Path("/proc/self/task")
     try:
@@ -116,14 +126,17 @@ def _all_asleep() -> bool:
 
 
 def _state(stat: pathlib.Path) -> str:
-    # After the name, which is in parentheses and may hold anything.
+    # The state follows the name, which is in parentheses and may contain anything.
     return stat.read_text().rpartition(")")[2].split()[0]
 
 
 def _end(message: bytes, code: int) -> NoReturn:
-    """End without the main thread. What is on disk is whole, since files are renamed when they are."""
+    """End the process without the main thread.
+
+    Files on disk are intact, since they are renamed when complete.
+    """
     with contextlib.suppress(OSError):
-        # Not print: the main thread may hold the stream.
+        # Not print(): the main thread may hold the stream's lock.
         os.write(2, message)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
@@ -134,12 +147,15 @@ _current: Sentinel | None = None
 
 
 def sentinel() -> Sentinel | None:
-    """The one on duty; None in a program that is not ours, which has its own way with signals."""
+    """Return the sentinel on duty; None in other programs, which handle signals in their own way."""
     return _current
 
 
 def _off_duty_after_fork() -> None:
-    """In a process that was forked there is no such thread, and its signals are not those of this one."""
+    """Forget the sentinel in a forked process.
+
+    Its thread does not exist there, and signals are not meant for it.
+    """
     global _current
     if _current is not None:
         _current = None
@@ -152,7 +168,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """While open, a sentinel is on duty; nothing changes if there is one already, or in another thread than the main one."""
+    """Run a sentinel inside this block.
+
+    Does nothing if one is running already, or outside of the main thread.
+    """
     global _current
     if _current is not None or threading.current_thread() is not threading.main_thread():
         yield
@@ -168,7 +187,7 @@ def guarded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """While open, a computation that can never end is noticed, and ends the process with a reason."""
+    """End the process with a message if the computation inside this block stalls."""
     guard = sentinel()
     with contextlib.nullcontext() if guard is None else guard.computing():
         yield

@@ -1,4 +1,7 @@
-"""Weights & Biases, for those who ask for it: the same rows as the metrics file. Nothing is imported or sent unless it was asked for."""
+"""Log metrics to Weights & Biases, with the rows of the metrics file.
+
+Nothing is imported or sent unless the user asks for it.
+"""
 
 import math
 from typing import Any
@@ -10,21 +13,24 @@ from costate.runs.run_directory import Run
 
 
 class WandbLog(AbstractLog):
-    """One run of a project. A run that is resumed continues its curve, because the hash of its first config is its id there."""
+    """One run of a Weights & Biases project.
+
+    A resumed run continues its curve, because its id is the hash of its first config.
+    """
 
     def __init__(self, run: Run, project: str) -> None:
         wandb = load_wandb()
         config = run.config
         self._run: Any = wandb.init(
             project=project,
-            # The folder's name tells apart runs of one config that were trained twice.
+            # The folder's name distinguishes runs of one config that was trained twice.
             id=f"{run.started_as}-{run.path.resolve().name}",
             name=f"{config.task} {run.variant} seed {config.seed}",
             group=f"{config.task} {run.variant}",
             config=to_json(config),
             dir=str(run.path),
             resume="allow",
-            # Several seeds that train together are several runs in one process.
+            # Seeds that train together are several runs in one process.
             reinit="create_new",
             settings=wandb.Settings(silent=True),
         )
@@ -38,12 +44,12 @@ class WandbLog(AbstractLog):
 
 
 def load_wandb() -> Any:
-    """The package, or an error that says how to get it."""
+    """Import wandb, or raise an error that says how to install it."""
     try:
         import wandb
     except ImportError as error:
         raise ConfigError(
-            "--wandb asks for Weights & Biases, which is not installed. Install it with: pip install 'costate[wandb]', or leave the flag out: "
-            "TensorBoard files are always written."
+            "--wandb needs Weights & Biases, which is not installed. Install it with: pip install "
+            "'costate[wandb]', or leave the flag out: TensorBoard files are always written."
         ) from error
     return wandb
