@@ -1,4 +1,4 @@
-"""The command line, driven as a user would."""
+"""The command line, used as a user would."""
 
 import json
 import os
@@ -71,8 +71,8 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
     path, output = whole
     lines = output.splitlines()
     assert (
-        lines[0]
-        == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, seed 0 → {path}"
+        lines[0] == f"{NAME} on CartpoleSwingup: 40,000 steps (10 iterations), 50% blackout, c₃ = 0.05, "
+        f"seed 0 → {path}"
     )
     assert lines[1].startswith("compiled in ")
     assert lines[2].split() == ["steps", "return", "co-state", "KL", "expl.var", "steps/s", "left"]
@@ -84,7 +84,7 @@ def test_train_says_what_runs_where_it_goes_and_how_it_went(whole):
 
 @pytest.mark.thorough
 def test_several_seeds_train_together_stop_together_and_resume_together(tmp_path):
-    """Driven as a user would: four seeds, Ctrl-C, and the folder that was printed."""
+    """Train four seeds, press Ctrl-C, and resume from the folder that was printed."""
     command = [sys.executable, "-m", "costate.cli", "train"]
     options = [
         "--seeds",
@@ -352,8 +352,11 @@ def test_evaluate_plays_each_of_several_values(whole, capsys):
     lines = capsys.readouterr().out.splitlines()
     played = [line for line in lines if line.startswith("CartpoleSwingup at ")]
     assert [line.partition(", 3 episodes")[0].removeprefix("CartpoleSwingup at ") for line in played] == [
-        "50% blackout, noise 0.1", "50% blackout, noise 0.1, delay 1", "75% blackout, noise 0.1", "75% blackout, noise 0.1, delay 1",
-    ]  # fmt: skip
+        "50% blackout, noise 0.1",
+        "50% blackout, noise 0.1, delay 1",
+        "75% blackout, noise 0.1",
+        "75% blackout, noise 0.1, delay 1",
+    ]
     files = [pathlib.Path(file) for file in lines[-1].removeprefix("written: ").split(", ")]
     assert len(set(files)) == 4
     assert (
@@ -361,7 +364,7 @@ def test_evaluate_plays_each_of_several_values(whole, capsys):
         == 0
     )
     found = json.loads(capsys.readouterr().out)
-    # The same as each by itself.
+    # The returns equal those of single evaluations.
     alone = [json.loads(file.read_text())["evaluation"] for file in (files[0], files[2])]
     assert [one["evaluation"]["returns"] for one in found["evaluations"]] == [one["returns"] for one in alone]
     assert found["random_controls"]["episodes"] == 32
@@ -378,7 +381,8 @@ def test_evaluate_says_what_random_controls_return(whole, capsys):
     assert main(["evaluate", str(whole[0]), "--episodes", "3"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("random controls: "))
     mean = float(line.removeprefix("random controls: ").partition(" ")[0])
-    # Hanging down rewards nothing, and a pole that is thrown about passes the top now and then.
+    # A pole that hangs down earns nothing, and one that random controls throw about passes the top now and
+    # then.
     assert 0.0 < mean < 150.0
     assert line.endswith("(32 episodes)")
 
@@ -386,7 +390,7 @@ def test_evaluate_says_what_random_controls_return(whole, capsys):
 def test_tasks_are_listed_with_sizes_and_budgets(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    # A blank line, three families, the tasks of one's own follow.
+    # A blank line, three families, and a line on own tasks follow.
     assert len(lines) == 1 + 51 + 6 + 6
     assert [line.split()[0] for line in lines[-5:]] == [
         "envpool:ID",
@@ -548,7 +552,7 @@ def test_help_of_train_shows_the_settings_of_the_learner_that_was_asked_for(caps
 
 @pytest.mark.parametrize(("task", "critic"), [("LQG", "recurrent"), ("LQR", "sighted")])
 def test_a_preset_is_that_of_the_task_wherever_it_stands(task, critic, tmp_path, monkeypatch):
-    """What LQG shows is not its state, so that its critic needs a memory."""
+    """LQG hides part of its state, so its critic needs a memory."""
     monkeypatch.chdir(tmp_path)
     seen = []
 
@@ -579,7 +583,7 @@ def test_the_learner_of_the_fast_preset_is_that_of_its_task(tmp_path, monkeypatc
         assert main(["train", task, "--preset", "fast", "--algorithm", algorithm]) == 130
         assert seen == [preset("fast", task)] * 2
         seen.clear()
-    # What the preset has anyway keeps the settings that it has there.
+    # A part that the preset has anyway keeps the preset's settings.
     assert main(["train", "FishSwim", "--preset", "fast", "--readout", "quadratic", "--core", "gru"]) == 130
     assert seen == [preset("fast", "FishSwim")]
     capsys.readouterr()
@@ -589,7 +593,7 @@ def test_the_learner_of_the_fast_preset_is_that_of_its_task(tmp_path, monkeypatc
             "The preset fast is one of ppo, but --algorithm is sac. Presets of sac on FishSwim: sac-gru"
             in capsys.readouterr().err
         )
-    # A task that is not there is what is wrong, and not its learner.
+    # The error is about the unknown task, not about the learner.
     assert main(["train", "FishSwimm", "--preset", "fast", "--algorithm", "ppo"]) == 1
     assert "Did you mean FishSwim" in capsys.readouterr().err
 

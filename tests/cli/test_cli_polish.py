@@ -1,4 +1,4 @@
-"""The command line as one piece: its front page, its errors, what scripts get from it, and colours."""
+"""The command line as a whole: overview, errors, output for scripts, and colours."""
 
 import contextlib
 import importlib.metadata
@@ -30,11 +30,11 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])m")
 
 @pytest.fixture(scope="module")
 def known():
-    """What can be completed; every help text is drawn for it."""
+    """Return everything that can be completed, from the help texts of all commands."""
     return grammar()
 
 
-# The front page.
+# The overview.
 
 
 def test_costate_alone_is_ten_lines_with_examples_that_exist(known, capsys):
@@ -73,7 +73,7 @@ def test_help_tells_what_works_everywhere(capsys):
 
 @pytest.fixture
 def broken_tasks(monkeypatch):
-    """A command with a mistake in it."""
+    """A command with a bug in it."""
 
     def run(arguments):
         raise RuntimeError("the first line\n  and a second one")
@@ -135,16 +135,16 @@ def test_debug_can_be_set_in_the_environment_and_serves_every_error(monkeypatch,
             ["train", "WalkerStand", "--core", "rnn", "--core.damping", "1"],
             "--core.damping is a setting of the core cornn, and another core was",
         ),
-        (["train", "WalkerStand", "--seed", "x"], "--seed cannot be read: 'x' is not a whole number."),
-        (["train", "WalkerStand", "--seed=1.5"], "--seed cannot be read: '1.5' is not a whole number."),
-        (["train", "WalkerStand", "--dropout", "x"], "--dropout cannot be read: 'x' is not a number."),
+        (["train", "WalkerStand", "--seed", "x"], "--seed cannot be parsed: 'x' is not a whole number."),
+        (["train", "WalkerStand", "--seed=1.5"], "--seed cannot be parsed: '1.5' is not a whole number."),
+        (["train", "WalkerStand", "--dropout", "x"], "--dropout cannot be parsed: 'x' is not a number."),
         (
             ["train", "WalkerStand", "--burst-length", "long"],
-            "--burst-length cannot be read: 'long' is not a number.",
+            "--burst-length cannot be parsed: 'long' is not a number.",
         ),
         (
             ["solve", "pendulum", "--initial-state", "1", "x"],
-            "--initial-state cannot be read: ['1', 'x'] is not what it takes.",
+            "--initial-state cannot be parsed: ['1', 'x'] has a wrong type.",
         ),
         (["train", "WalkerStand", "--seed"], "--seed needs a value, but none was given."),
         (
@@ -168,7 +168,7 @@ def test_a_command_line_that_cannot_be_read_is_one_paragraph_and_exit_code_2(arg
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        # In a config inside of the arguments, in one inside of that, and in the arguments themselves.
+        # In a nested config, in a config inside that one, and in the arguments themselves.
         (["align", "somewhere", "--episodes", "1"], "episodes is 1, but at least 2 are needed"),
         (
             ["train", "WalkerStand", "--algorithm", "sac", "--replay.window", "5"],
@@ -186,7 +186,7 @@ def test_a_setting_that_cannot_work_comes_out_like_every_other_error(
 
 
 def test_a_setting_that_a_core_of_ones_own_refuses_is_out_of_range(monkeypatch, capsys, tmp_path):
-    """Its author raises what Python raises for a wrong value, and not one of our errors."""
+    """The author of a core raises a ValueError, and not one of our errors."""
 
     def check(core):
         if core.forget_bias > 1.0:
@@ -212,7 +212,7 @@ def test_without_tyros_hook_a_setting_that_cannot_work_still_comes_out_so(monkey
         main(["evaluate"])
 
 
-# What scripts get.
+# Output for scripts.
 
 
 def test_a_document_has_stdout_for_itself(capsys):
@@ -266,7 +266,7 @@ def test_commands_with_a_result_can_give_it_to_a_script(known, command):
 
 
 class Clock:
-    """Seconds that a test lets pass."""
+    """A clock that a test moves forward."""
 
     def __init__(self):
         self.now = 100.0
@@ -283,7 +283,7 @@ def test_plain_progress_is_silent_for_short_jobs_and_sparse_for_long_ones(capsys
         shown.tell(percent / 100.0, f"part {percent}")
     captured = capsys.readouterr()
     assert captured.out == ""
-    # A hundred seconds in all, twenty between two lines.
+    # A hundred seconds in total, with a line every twenty.
     assert INTERVAL == 20.0
     assert captured.err.splitlines() == [
         "part 20, 20% done, 1:20 left",
@@ -321,7 +321,7 @@ def test_parts_of_a_job_tell_their_share_of_the_whole():
     part(0.0, "a")
     part(1.0, "b")
     part(None, "c")
-    # The second of four quarters, and of that the second half.
+    # The second of four quarters; "b" is the second half of it.
     assert told == [(0.375, "a"), (0.5, "b"), (None, "c")]
 
 
@@ -363,7 +363,7 @@ def test_bars_have_colours_unless_they_are_not_wanted(monkeypatch, wanted):
 
 
 def on_a_terminal(arguments, **environment):
-    """What a program writes to a terminal."""
+    """Run a program on a terminal, and return what it writes there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "costate.cli", *arguments],
@@ -374,7 +374,7 @@ def on_a_terminal(arguments, **environment):
     )
     os.close(theirs)
     seen = b""
-    # The terminal is an error to read from when nobody writes to it any more.
+    # Reading from the terminal fails when no process writes to it any more.
     with contextlib.suppress(OSError):
         while part := os.read(ours, 65536):
             seen += part
@@ -397,5 +397,5 @@ def test_every_command_is_completed_and_no_other(known):
 
 
 def test_config_errors_stay_errors_of_a_value():
-    """tyro would turn any other kind of error into a traceback."""
+    """tyro turns any other kind of error into a traceback."""
     assert issubclass(ConfigError, ValueError)

@@ -24,8 +24,11 @@ GRAMMAR = {
 
 
 def bash(text: str, folder, *lines: list[str]) -> list[list[str]]:
-    """What bash would offer for each line, whose last word is under the cursor."""
-    program = 'source /dev/stdin; try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _costate; printf \'%s|\' "${COMPREPLY[@]}"; echo; }\n'
+    """Return what bash offers for each line, whose last word is under the cursor."""
+    program = (
+        'source /dev/stdin; try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _costate; '
+        "printf '%s|' \"${COMPREPLY[@]}\"; echo; }\n"
+    )
     program += "\n".join("try " + " ".join(f"'{word}'" for word in line) for line in lines)
     found = subprocess.run(
         ["bash", "--norc", "-c", program], input=text, capture_output=True, text=True, cwd=folder, check=True
@@ -39,13 +42,15 @@ def test_bash_completes_commands_settings_values_and_paths(tmp_path):
     (tmp_path / "results").mkdir()
     found = bash(
         script("bash", GRAMMAR), tmp_path,
-        ["costate", ""], ["costate", "ev"], ["costate", "train", "Walk"], ["costate", "train", "--o"], ["costate", "train", "--preset", "nc-"],
-        ["costate", "train", "--preset", "=", "nc-g"], ["costate", "train", "--seed", ""], ["costate", "train", "--overwrite", "L"],
+        ["costate", ""], ["costate", "ev"], ["costate", "train", "Walk"], ["costate", "train", "--o"],
+        ["costate", "train", "--preset", "nc-"], ["costate", "train", "--preset", "=", "nc-g"],
+        ["costate", "train", "--seed", ""], ["costate", "train", "--overwrite", "L"],
         ["costate", "evaluate", "r"], ["costate", "train", "--out", "runs"], ["costate", "nothing", ""],
     )  # fmt: skip
     assert found[0] == ["train", "evaluate", "--help", "--version"]
     assert found[1:8] == [
-        ["evaluate"], ["WalkerStand", "WalkerRun"], ["--out", "--overwrite"], ["nc-gru", "nc-ctrnn"], ["nc-gru"], [], ["LQR"],
+        ["evaluate"], ["WalkerStand", "WalkerRun"], ["--out", "--overwrite"],
+        ["nc-gru", "nc-ctrnn"], ["nc-gru"], [], ["LQR"],
     ]  # fmt: skip
     assert sorted(found[8]) == ["results", "runs of mine"]
     assert found[9:] == [["runs of mine"], []]
@@ -55,13 +60,14 @@ def test_bash_completes_the_real_command_line(capsys, tmp_path):
     assert main(["completion", "bash"]) == 0
     found = bash(
         capsys.readouterr().out, tmp_path,
-        ["costate", "tr"], ["costate", "train", "WalkerS"], ["costate", "train", "--costate-co"], ["costate", "train", "--replay.c"],
-        ["costate", "train", "--algorithm", ""], ["costate", "solve", "pend"], ["costate", "sweep", "figure"], ["costate", "evaluate", "--js"],
+        ["costate", "tr"], ["costate", "train", "WalkerS"], ["costate", "train", "--costate-co"],
+        ["costate", "train", "--replay.c"], ["costate", "train", "--algorithm", ""],
+        ["costate", "solve", "pend"], ["costate", "sweep", "figure"], ["costate", "evaluate", "--js"],
         ["costate", "completion", "f"], ["costate", "memory", "BallIn"], ["costate", "robustness", "--deb"],
     )  # fmt: skip
     assert found == [
-        ["train"], ["WalkerStand"], ["--costate-coef"], ["--replay.capacity"], ["ppo", "sac"], ["pendulum"], ["figure2", "figure3"], ["--json"],
-        ["fish"], ["BallInCup"], ["--debug"],
+        ["train"], ["WalkerStand"], ["--costate-coef"], ["--replay.capacity"], ["ppo", "sac"],
+        ["pendulum"], ["figure2", "figure3"], ["--json"], ["fish"], ["BallInCup"], ["--debug"],
     ]  # fmt: skip
 
 
@@ -96,12 +102,13 @@ def test_fish_completes_commands_settings_and_values(tmp_path):
 
 
 def test_zsh_offers_settings_and_values(tmp_path):
-    """With the two builtins that exist only while somebody types replaced by ones that print."""
+    """Two builtins that exist only while a user types are replaced by ones that print."""
     (tmp_path / "c.zsh").write_text(script("zsh", GRAMMAR))
     program = (
-        "compdef() { }; compadd() { shift; print -r -- $@ }; _files() { print files }; _describe() { print -r -- ${(P)2} }; source ./c.zsh; "
-        "try() { words=($@); CURRENT=$#; PREFIX=$@[-1]; _costate }; "
-        "try costate t; try costate train -; try costate train --preset n; try costate train W; try costate evaluate r"
+        "compdef() { }; compadd() { shift; print -r -- $@ }; _files() { print files }; _describe() { print "
+        "-r -- ${(P)2} }; source ./c.zsh; try() { words=($@); CURRENT=$#; PREFIX=$@[-1]; _costate }; try "
+        "costate t; try costate train -; try costate train --preset n; try costate train W; try costate "
+        "evaluate r"
     )
     result = subprocess.run(
         [shell("zsh"), "-f", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True

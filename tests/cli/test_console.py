@@ -1,4 +1,4 @@
-"""What a person sees."""
+"""Console output of training."""
 
 import io
 import math

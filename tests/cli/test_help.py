@@ -1,4 +1,4 @@
-"""Help texts and the settings behind them, for every command."""
+"""Help texts of every command, and the settings behind them."""
 
 import contextlib
 import dataclasses
@@ -16,13 +16,13 @@ import tyro
 
 from costate.cli import COMMANDS, main
 from costate.cli.commands import train
-from costate.cli.help_text import Layout, help_text
+from costate.cli.help_text import HelpLayout, help_text
 from costate.cli.settings import settings_of
 from costate.config.presets import PRESETS
 from costate.policies.cores import CORES
 
 WIDTH, SCREEN = 100, 45
-# What tyro writes for types, and no person would.
+# Type names that only tyro would write.
 TYPE_NOISE = (
     "{None}",
     "[[",
@@ -39,7 +39,7 @@ TYPE_NOISE = (
 def shown(*arguments: str) -> str:
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
-        # Whoever runs the tests may have told them another width.
+        # The environment of the tests may set another width.
         patch.setenv("COLUMNS", str(WIDTH))
         with pytest.raises(SystemExit, match="0"):
             main(list(arguments))
@@ -96,9 +96,9 @@ def test_settings_are_read_from_fields_types_and_the_sentences_below_them():
         "Of whom.",
     )
     assert found["inner.mode"].choices == ("slow", "fast")
-    # A switch is shown as the flag that changes something.
+    # A switch is shown as the flag that changes its default.
     assert (found["quick"].flag, found["check"].flag) == ("--quick", "--no-check")
-    # Those of an instance are its own.
+    # The defaults of an instance are its own.
     other = Example(inner=Inner(rate=0.25))
     assert [setting.default for setting in settings_of(other) if setting.place.endswith("rate")] == [
         0.5,
@@ -197,7 +197,7 @@ def test_the_examples_of_train_can_be_read(monkeypatch, tmp_path):
 
 def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
     monkeypatch.setenv("COLUMNS", "72")
-    text = help_text("example", Example, Layout(), everything=True)
+    text = help_text("example", Example, HelpLayout(), everything=True)
     assert max(map(len, text.splitlines())) <= 72
     assert "  --no-check" in text
     assert "--no-quick" not in text
@@ -205,7 +205,7 @@ def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
 
 def test_help_of_a_command_that_shows_everything_anyway_is_the_same():
     assert shown("evaluate", "-h") == shown("evaluate", "--help") == shown("evaluate", "--help-all")
-    # The sensors are those of training, whatever the defaults of the class are.
+    # The sensors default to those of training, not to those of the class.
     assert "--dropout FLOAT             Probability that a whole observation goes dark.\n" in shown(
         "evaluate", "--help"
     )
@@ -215,7 +215,8 @@ def test_help_imports_no_engine():
     program = (
         "import sys; from costate.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
     )
-    program += "print(sorted({'envpool', 'dm_control', 'matplotlib', 'scipy.optimize', 'ray', 'viser'} & set(sys.modules)))"
+    engines = {"envpool", "dm_control", "matplotlib", "scipy.optimize", "ray", "viser"}
+    program += f"print(sorted({engines} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ)
     )

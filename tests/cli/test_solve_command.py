@@ -1,4 +1,4 @@
-"""``costate solve`` as a user would drive it."""
+"""``costate solve``, used as a user would."""
 
 import json
 
@@ -109,7 +109,7 @@ def test_bad_requests_are_answered(arguments, message, capsys):
 
 
 def test_what_is_in_the_folder_and_no_solution_of_an_earlier_call_stays(tmp_path, capsys):
-    """Of a student, who solves the exercise in the file that it is named after."""
+    """A student may keep the solution of an exercise under this name."""
     (tmp_path / "solution.json").write_text('{"problem": "3.14"}')
     (tmp_path / "solution.png").write_text("a photograph of the blackboard")
     assert main(["solve", "double-integrator-fuel", "--horizon", "1.9", "--out", str(tmp_path)]) == 1

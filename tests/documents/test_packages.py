@@ -90,7 +90,7 @@ def test_a_learner_of_a_package_trains_resumes_evaluates_and_is_exported(install
     help_text = run(
         installed, "-m", "costate", "train", "--algorithm", "a2c", "--help-all", cwd=tmp_path
     ).stdout
-    assert "The settings of the learner are those of advantage actor-critic" in help_text
+    assert "The learner's settings are those of advantage actor-critic" in help_text
     refused = run(
         installed, "-m", "costate", "train", "LQR", "--algorithm", "a2c", "--epochs", "2", cwd=tmp_path
     )

@@ -90,7 +90,7 @@ def test_a_task_with_a_known_optimum_shows_it_and_one_without_figures_says_so(ca
     # The best mean return at p = 0.5 in docs/control_tasks.md.
     assert "-14.12 at 50% blackout" in capsys.readouterr().out
     assert main(["tasks", "TorquePendulum"]) == 0
-    assert "nothing that is written down" in capsys.readouterr().out
+    assert "none on record" in capsys.readouterr().out
 
 
 def test_a_task_as_a_document(capsys):

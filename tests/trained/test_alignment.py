@@ -167,7 +167,9 @@ def test_a_run_is_compared_and_written(trained):
 def test_the_command_ends_with_what_its_numbers_say(trained, capsys):
     settings = ("--episodes", "2", "--steps", "20", "--horizon", "5", "--knockout-episodes", "0")
     assert main(["align", str(trained.path), *settings]) == 0
-    verdicts = capsys.readouterr().out.split("what this says of the memory of this one run")[1].splitlines()
+    verdicts = (
+        capsys.readouterr().out.split("what this says about the hidden state of this run")[1].splitlines()
+    )
     assert verdicts[1].startswith("  cos(h, ∂V/∂ỹ): ")
     document = read_alignment(trained.path)
     assert [line.strip() for line in verdicts[1:-1]] == document["verdicts"]

@@ -180,9 +180,9 @@ def test_what_is_given_for_a_grid_acts_at_all_values_where_it_can(played, tmp_pa
         ),
         (
             ["--over", "noise", "--values", "0", "1", "--sensors", "noise=2"],
-            "sensors gives noise, but noise is to be varied",
+            "--sensors sets noise, but noise is the setting that is varied",
         ),
-        (["--sensors", "dropout=0"], "sensors gives dropout, but dropout is to be varied"),
+        (["--sensors", "dropout=0"], "--sensors sets dropout, but dropout is the setting that is varied"),
         (["--sensors", "nois=1"], "unknown field 'nois'. Did you mean noise"),
         (["--sensors", "noise=much"], "sensors.noise is 'much', but it should be float"),
     ):
@@ -231,7 +231,7 @@ def test_the_command_draws_all_runs_of_a_folder(runs, tmp_path, capsys):
     assert main(["robustness", folder, "--dropouts", "0.5", "--episodes", "2", "--out", str(tmp_path)]) == 0
     assert f"left out: {broken}: " in capsys.readouterr().out
     assert main(["robustness", str(broken)]) == 1
-    assert f"no run that can be read in what was given: {broken}" in capsys.readouterr().err
+    assert f"No readable run was found in {broken}" in capsys.readouterr().err
     twice = [str(runs[0].path), str(runs[0].path)]
     assert main(["robustness", *twice, "--dropouts", "0.5", "--episodes", "2", "--out", str(tmp_path)]) == 0
     (only,) = json.loads((tmp_path / "robustness.json").read_text())["runs"]

@@ -263,7 +263,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
     assert "learner.learning_rate: 0.00025 → 0.001 (the curve would not be one run's)" in error
     assert "rollout.environments: 2 → 4 (an iteration would have another number of steps" in error
     assert "sensors.dropout: 0.5 → 0.2 (the first part of the curve would be of other sensors" in error
-    assert "can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged" in error
+    assert "Only --steps, --checkpoint-every, --evaluate-every and --diverged can change" in error
     assert open_run(copy.path) == copy
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file for each command, and what all of them share."""
+"""The command line: one file per command, and the code that commands share."""
 
 from costate.cli.main import COMMANDS as COMMANDS
 from costate.cli.main import main as main

@@ -1,4 +1,4 @@
-"""``python -m costate.cli`` is the command ``costate``."""
+"""Run the command ``costate`` as ``python -m costate.cli``."""
 
 import sys
 

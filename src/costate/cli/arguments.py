@@ -1,4 +1,4 @@
-"""Arguments of a command from the words of a command line."""
+"""Parse the arguments of a command."""
 
 import contextlib
 import decimal
@@ -12,34 +12,34 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from costate._base.other_names import with_our_names
-from costate.cli.help_text import HELP_ALL, Layout, help_text, help_wanted
+from costate.cli.help_text import HELP_ALL, HelpLayout, help_text, help_wanted
 from costate.cli.settings import settings_of
 
-Shape = TypeVar("Shape")
-# More digits than any setting has; 1e999999999 would fill the memory.
+ArgumentsType = TypeVar("ArgumentsType")
+# More digits than any setting has. Without a limit, 1e999999999 would take all memory.
 MOST_DIGITS = 30
 
 
 def read_arguments(
     command: str,
-    kind: type[Shape],
+    kind: type[ArgumentsType],
     arguments: Sequence[str],
-    default: Shape | None = None,
-    layout: Layout | None = None,
-) -> Shape:
-    """The arguments of a command. Where help is asked for, print it and exit."""
-    shape = kind if default is None else default
+    default: ArgumentsType | None = None,
+    layout: HelpLayout | None = None,
+) -> ArgumentsType:
+    """Parse the arguments of a command. If help is requested, print it and exit."""
+    source = kind if default is None else default
     if help_wanted(arguments):
-        print(help_text(command, shape, layout or Layout(), everything=HELP_ALL in arguments))
+        print(help_text(command, source, layout or HelpLayout(), everything=HELP_ALL in arguments))
         raise SystemExit(0)
-    flags = {flag for setting in settings_of(shape) for flag in setting.names}
+    flags = {flag for setting in settings_of(source) for flag in setting.names}
     words = with_our_names(arguments, flags)
     given = tyro.MISSING_NONPROP if default is None else default
     return tyro.cli(kind, prog=f"costate {command}", args=words, default=given, registry=_registry())
 
 
 def whole_number(text: str) -> int:
-    """A whole number as people write it: 1000000, 1_000_000, 1e6 or 1.5e6."""
+    """Parse an integer as people write it: 1000000, 1_000_000, 1e6 or 1.5e6."""
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation:
@@ -59,7 +59,10 @@ def _fraction(text: str) -> float:
 
 
 def _first_that_reads(readers: Sequence[Callable[[str], Any]], text: str) -> Any:
-    """What the first reader makes of a text that one of them can read; raises what the last one says."""
+    """Return the result of the first reader that accepts ``text``.
+
+    Raise the last reader's error if none does.
+    """
     for read in readers[:-1]:
         with contextlib.suppress(ValueError):
             return read(text)
@@ -78,7 +81,7 @@ def _nothing(text: str) -> None:
 
 
 def _readers(kind: Any) -> list[Callable[[str], Any]]:
-    """How each of the types that a number can be is read, the number itself last; none if it is not a number."""
+    """Return a reader for each type in ``kind``, the number's own last; none if it is not a number."""
     members = get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
     numbers = [member for member in members if member in (int, float)]
     others = [member for member in members if member not in numbers]
@@ -94,7 +97,11 @@ def _readers(kind: Any) -> list[Callable[[str], Any]]:
 
 @functools.cache
 def _registry() -> ConstructorRegistry:
-    """How numbers are read; tyro's own reader takes no 1e6 for a whole one, and answers a wrong one with all that it has tried."""
+    """Return tyro rules that parse numbers by our readers.
+
+    Tyro's own reader does not accept 1e6 as an integer, and answers a wrong value with everything that it
+    tried.
+    """
     registry = ConstructorRegistry()
 
     @registry.primitive_rule

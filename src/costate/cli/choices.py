@@ -1,4 +1,4 @@
-"""Parts that are chosen by name on the command line, as types from which the parser reads the choices."""
+"""Names of parts that can be chosen on the command line, as types from which the parser reads the choices."""
 
 from typing import Any
 

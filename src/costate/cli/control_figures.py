@@ -1,4 +1,4 @@
-"""Pictures of solved control problems."""
+"""Plots of solved control problems."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import numpy as np
 from costate.control.solution import Solution
 from costate.runs.pictures import as_png, plain
 
-# Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
+# Distinguishable with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def draw_solution(solution: Solution) -> bytes:
-    """x, λ, u and H over time as a PNG, with the switching function where the control law has pieces."""
+    """Plot x, λ, u and H over time as a PNG, with the switching function if the control law has pieces."""
     from matplotlib.figure import Figure
 
     pieces = bool(np.isfinite(solution.kinks).any())
@@ -41,7 +41,7 @@ def _lines(axes: Any, solution: Solution, values: np.ndarray, symbol: str, label
 
 
 def _switching_function(axes: Any, solution: Solution) -> None:
-    """σ = −gᵀλ with the levels at which the control law changes its piece."""
+    """Plot σ = −gᵀλ, and the levels at which the control law changes its piece."""
     _lines(axes, solution, -solution.slopes, "σ", "σ = −gᵀλ")
     for level in np.unique(solution.kinks[np.isfinite(solution.kinks)]):
         axes.axhline(-level, color="#888888", linewidth=0.9, linestyle="--")
@@ -50,7 +50,8 @@ def _switching_function(axes: Any, solution: Solution) -> None:
 def _hamiltonian(axes: Any, solution: Solution) -> None:
     values = solution.hamiltonians
     axes.plot(solution.times, values, color=COLOURS[0], linewidth=1.6)
-    # H is constant: a window as wide as H is large shows that, where one fitted to the data would show rounding errors.
+    # H is constant. A window as wide as H is large shows that; one fitted to the data would show rounding
+    # errors.
     middle = 0.5 * (values.min() + values.max())
     half = max(0.5 * (1.0 + abs(middle)), float(np.ptp(values)))
     axes.set(ylabel="Hamiltonian H", ylim=(middle - half, middle + half))

@@ -1,6 +1,7 @@
-"""How far a job is and how long it will still take: one live line on a terminal, a line now and then elsewhere. Always on stderr.
+"""Show the progress of a job and its remaining time.
 
-Standard output belongs to the result, whether a person reads it or a script.
+On a terminal this is one live line, elsewhere a line from time to time. It is always on stderr: standard
+output belongs to the result, whether a person or a script reads it.
 """
 
 import abc
@@ -16,16 +17,16 @@ from rich.text import Text
 from costate._base.progress import Tell
 from costate.training.console import can_redraw, duration
 
-# Seconds between two lines where nothing can be redrawn. A job that takes less says nothing.
+# Seconds between two lines if nothing can be redrawn. A shorter job prints nothing.
 INTERVAL = 20.0
-# Often enough for a clock to tick, and too seldom to take time from the physics.
+# Often enough for a clock to tick, and rare enough to take no time from the physics.
 REDRAWN_PER_SECOND = 2.0
 
 Clock = Callable[[], float]
 
 
 class Estimate:
-    """The time left: as long for every share of what is left as for those that are done."""
+    """Estimate of the remaining time, assuming that progress continues at the average speed so far."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,14 +41,14 @@ class Estimate:
         self._end = self._started + self.elapsed / share if share else None
 
     def text(self) -> str:
-        """Time left, or the time since the start while nothing is known."""
+        """Return the time left, or the time since the start while the share is unknown."""
         if self._end is None:
             return f"{duration(self.elapsed)} so far"
         return f"{duration(self._end - self._clock())} left"
 
 
 class AbstractCountdown(abc.ABC):
-    """Receives how far a job is."""
+    """Receiver of the progress of a job."""
 
     @abc.abstractmethod
     def tell(self, share: float | None, what: str) -> None: ...
@@ -57,7 +58,7 @@ class AbstractCountdown(abc.ABC):
 
 
 class PlainCountdown(AbstractCountdown):
-    """A line now and then, for logs and pipes."""
+    """A line from time to time, for logs and pipes."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock, self._estimate = clock, Estimate(clock)
@@ -75,7 +76,7 @@ class PlainCountdown(AbstractCountdown):
 
 
 class LiveCountdown(AbstractCountdown):
-    """A bar on one line of a terminal, which is gone when the job is done."""
+    """A progress bar on one line of a terminal, removed when the job is done."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._estimate = Estimate(clock)
@@ -86,7 +87,8 @@ class LiveCountdown(AbstractCountdown):
             console=console,
             refresh_per_second=REDRAWN_PER_SECOND,
             transient=True,
-            # What is printed meanwhile goes above the bar; but what goes into a file or a pipe must not come here.
+            # Printed lines appear above the bar. But output to a file or a pipe must not be redirected to the
+            # terminal.
             redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self._progress.add_task("", total=None)
@@ -94,7 +96,7 @@ class LiveCountdown(AbstractCountdown):
 
     def tell(self, share: float | None, what: str) -> None:
         self._estimate.note(share)
-        # A total of None is a bar that only moves.
+        # A total of None shows a bar that only moves.
         self._progress.update(
             self._task,
             total=None if share is None else 1.0,
@@ -108,7 +110,7 @@ class LiveCountdown(AbstractCountdown):
 
 
 class _LeftColumn(ProgressColumn):
-    """Drawn anew each time, so that the clock ticks while nothing is told."""
+    """The remaining time. It is rendered again at every refresh, so that the clock ticks between reports."""
 
     def __init__(self, estimate: Estimate) -> None:
         super().__init__()
@@ -120,7 +122,7 @@ class _LeftColumn(ProgressColumn):
 
 @contextlib.contextmanager
 def countdown() -> Iterator[Tell]:
-    """Shows how far a job is while it is open."""
+    """Show the progress that is reported inside this block."""
     shown = LiveCountdown(Console(stderr=True)) if can_redraw(sys.stderr) else PlainCountdown()
     with contextlib.closing(shown):
         yield shown.tell

@@ -1,4 +1,4 @@
-"""One JSON document on stdout for scripts, where ``--json`` asks for it, and everything that is meant for people on stderr."""
+"""Print one JSON document to stdout if ``--json`` requests it, and all text for people to stderr."""
 
 import contextlib
 import json
@@ -8,12 +8,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-Give = Callable[[Mapping[str, Any]], None]
+Emit = Callable[[Mapping[str, Any]], None]
 
 
 @contextlib.contextmanager
-def document_on_stdout(wanted: bool) -> Iterator[Give]:
-    """While open, and if it is wanted, whatever is printed goes to stderr, but for the document that is given."""
+def document_on_stdout(wanted: bool) -> Iterator[Emit]:
+    """Yield a function that prints a document to stdout if ``wanted``.
+
+    Inside this block all other output then goes to stderr. If no document is wanted, the function does
+    nothing.
+    """
     if not wanted:
         yield lambda document: None
         return
@@ -23,7 +27,7 @@ def document_on_stdout(wanted: bool) -> Iterator[Give]:
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """JSON with escapes where an encoding lacks a character: a script is to read the same text in any encoding."""
+    """Escape characters that an encoding lacks, so that a script reads the same text in any encoding."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -32,7 +36,7 @@ def _encodable(text: str, encoding: str) -> str:
 
 
 def as_json(document: Mapping[str, Any]) -> str:
-    """JSON that every parser reads, which knows neither NaN nor infinity: these become null."""
+    """Convert to strict JSON: NaN and infinity, which it lacks, become null."""
     return json.dumps(_plain(document), indent=1, ensure_ascii=False, allow_nan=False)
 
 

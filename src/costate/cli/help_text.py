@@ -1,4 +1,4 @@
-"""What ``costate COMMAND --help`` shows: the settings that people use on one screen, and with ``--help-all`` all of them."""
+"""Format the output of ``costate COMMAND --help``, one screen, and of ``--help-all``, all settings."""
 
 import dataclasses
 import inspect
@@ -10,25 +10,31 @@ from costate.cli.settings import Arguments, Setting, settings_of
 
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 WIDEST, NARROWEST = 100, 60
-# Names of flags and what they take are in a column of this width; longer ones have a line of their own.
+# Width of the column of flags and values. Longer ones get a line of their own.
 COLUMN = 28
-# Choices that fit beside their flag are shown there, the others behind the description.
+# Choices up to this length are shown beside their flag, longer ones behind the description.
 SHORT_CHOICES = 16
 OTHERS = "Settings"
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """How the settings of a command are arranged."""
+class HelpLayout:
+    """Arrangement of a command's settings in its help."""
 
     examples: tuple[tuple[str, str], ...] = ()
-    """Command lines, and what each is for."""
+    """Command lines, each with a comment."""
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Title → places of settings, or parts of the arguments that hold them. What stands in none is in the last group, or in one of its own."""
+    """Title → places of settings, or of parts of the arguments that hold them.
+
+    Settings in no group follow under a title of their own.
+    """
     usual: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Places of the settings on the first screen, with a short description of each; all are on it if there are none."""
+    """Places of the settings on the first screen, with a short description of each.
+
+    If empty, all settings are on it.
+    """
     without_defaults: tuple[str, ...] = ()
-    """Parts whose defaults mean nothing, because what is not given is as something else says."""
+    """Parts whose defaults are not shown, because settings that are not given come from elsewhere."""
     closing: str = ""
     """A paragraph at the end of the first screen."""
 
@@ -37,11 +43,11 @@ def help_wanted(arguments: Sequence[str]) -> bool:
     return any(argument in (*HELP, HELP_ALL) for argument in arguments)
 
 
-def help_text(command: str, shape: Arguments, layout: Layout, everything: bool) -> str:
-    """The help of a command, no wider than the terminal."""
+def help_text(command: str, source: Arguments, layout: HelpLayout, everything: bool) -> str:
+    """Format the help of a command, no wider than the terminal."""
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
-    kind = shape if isinstance(shape, type) else type(shape)
-    settings = settings_of(shape)
+    kind = source if isinstance(source, type) else type(source)
+    settings = settings_of(source)
     first_screen = bool(layout.usual) and not everything
     shown = [setting for setting in settings if not first_screen or setting.place in layout.usual]
     positional = " ".join(_by_position(setting) for setting in settings if not setting.names)
@@ -76,20 +82,20 @@ def _examples(examples: Sequence[tuple[str, str]]) -> str:
     return "\n".join(["Examples:", *(f"  {example:{widest}}  # {what}" for example, what in examples)])
 
 
-def _grouped(settings: Sequence[Setting], layout: Layout) -> dict[str, list[Setting]]:
-    """Settings by the titles of their groups, in the order of the groups; those of a group without settings are left out."""
+def _grouped(settings: Sequence[Setting], layout: HelpLayout) -> dict[str, list[Setting]]:
+    """Group settings by title, in the order of the layout's groups. Empty groups are left out."""
     grouped: dict[str, list[Setting]] = {title: [] for title in layout.groups}
     for setting in settings:
         grouped.setdefault(_title(setting, layout), []).append(setting)
     for title, places in layout.groups.items():
-        # In the order in which a group names them; what it names only by its part keeps the order of the fields.
+        # Settings that a group names are in its order. The others keep the order of the fields.
         order = {place: number for number, place in enumerate(places)}
         grouped[title].sort(key=lambda setting: order.get(setting.place, len(order)))
     return {title: group for title, group in grouped.items() if group}
 
 
-def _title(setting: Setting, layout: Layout) -> str:
-    """The group that names the setting itself, or else the closest part that it is in."""
+def _title(setting: Setting, layout: HelpLayout) -> str:
+    """Return the title of the group that names the setting, or else the closest part that contains it."""
     parts = setting.place.split(".")
     for length in range(len(parts), 0, -1):
         for title, places in layout.groups.items():
@@ -98,8 +104,8 @@ def _title(setting: Setting, layout: Layout) -> str:
     return OTHERS
 
 
-def _lines(setting: Setting, layout: Layout, width: int, brief: str) -> list[str]:
-    """A setting with its description beside it, or with a brief one."""
+def _lines(setting: Setting, layout: HelpLayout, width: int, brief: str) -> list[str]:
+    """Format a setting with its description, or with a brief one, beside it."""
     listed = len(setting.value) > SHORT_CHOICES and bool(setting.choices) and bool(setting.names)
     value = "NAME" if listed else setting.value
     name = f"  {setting.flag} {value}".rstrip() if setting.names else f"  {value}"

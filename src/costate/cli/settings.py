@@ -1,4 +1,7 @@
-"""The settings of a command as data, read from the fields of its arguments: names, values, defaults and the sentence below each field."""
+"""Settings of a command as data: names, values, defaults and descriptions.
+
+They are read from the fields of its arguments. The docstring below a field is its description.
+"""
 
 import ast
 import dataclasses
@@ -14,37 +17,43 @@ from typing import Any, Literal, get_args, get_origin
 import tyro
 
 Arguments = Any
-"""A dataclass of arguments, or one of its instances where the defaults are others than those of the class."""
+"""A dataclass of arguments, or an instance if the defaults differ from those of the class."""
 _ARG: Any = type(tyro.conf.arg())
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What can be given to a command by one flag, or by its position."""
+    """An argument of a command, given by a flag or by position."""
 
     place: str
-    """Where it is in the arguments: ``out``, ``sensors.dropout``, ``policy.core.damping``."""
+    """Path in the arguments: ``out``, ``sensors.dropout``, ``policy.core.damping``."""
     names: tuple[str, ...]
-    """Flags that set it: one, or two for a switch; none for what is given by its position."""
+    """Flags that set it: one, or two for a switch; none for a positional argument."""
     value: str
-    """What it takes: INT, FLOAT, TEXT, PATH, RUN, or its choices; empty for a switch. An ellipsis at the end if it takes several."""
+    """Kind of value: INT, FLOAT, TEXT, PATH, RUN, or the choices; empty for a switch.
+
+    Ends with an ellipsis if there can be several.
+    """
     description: str
     default: Any
     choices: tuple[str, ...] = ()
-    """The values that it can have, if they are a few words."""
+    """The possible values, if they are a few words."""
     paths: bool = False
-    """Whether it is a file or a folder."""
+    """True if the value is a file or a folder."""
 
     @property
     def flag(self) -> str:
-        """The flag that changes something: of a switch, the one that differs from its default; of a positional one, what stands for it."""
+        """The flag to show.
+
+        For a switch, this is the one that changes the default; for a positional argument, its placeholder.
+        """
         if not self.names:
             return self.value
         return self.names[-1] if self.default is True else self.names[0]
 
     @property
     def shown_default(self) -> str:
-        """The default as it would be typed; empty where there is none worth showing."""
+        """The default as a user would type it; empty if there is none worth showing."""
         if self.default is dataclasses.MISSING or isinstance(self.default, bool) or self.default in ("", ()):
             return ""
         if isinstance(self.default, tuple):
@@ -53,12 +62,16 @@ class Setting:
 
 
 def settings_of(arguments: Arguments) -> tuple[Setting, ...]:
-    """All settings of the arguments of a command, in the order of their fields."""
+    """Return all settings of the arguments of a command, in the order of their fields."""
     return tuple(_walk(arguments, "", ""))
 
 
 def settings_of_command(module: Any) -> Iterator[tuple[list[str], tuple[Setting, ...]]]:
-    """The settings of a command, and those that it has beside some words: ``BESIDE`` lists these where there are any."""
+    """Yield the settings of a command, for each choice of words that adds settings.
+
+    A module lists these choices in ``BESIDE``. For example, ``--algorithm sac`` adds the settings of soft
+    actor-critic.
+    """
     variants: tuple[list[str], ...] = getattr(module, "BESIDE", ([],))
     for words in variants:
         yield (
@@ -70,7 +83,7 @@ def settings_of_command(module: Any) -> Iterator[tuple[list[str], tuple[Setting,
 
 
 def flag_of(name: str) -> str:
-    """A field's name as a flag."""
+    """Convert a field's name to a flag."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -84,7 +97,7 @@ def _walk(part: Arguments, place: str, prefix: str) -> Iterator[Setting]:
         where = f"{place}{field.name}"
         inside = default if dataclasses.is_dataclass(default) else hint
         if dataclasses.is_dataclass(inside):
-            # tyro writes a part without a name of its own as if its fields stood here.
+            # With an empty name, tyro flattens a part: its fields become fields of the parent.
             own = field.name if note is None or note.name is None else note.name
             yield from _walk(inside, f"{where}.", f"{prefix}{own}." if own else prefix)
             continue
@@ -106,7 +119,7 @@ def _walk(part: Arguments, place: str, prefix: str) -> Iterator[Setting]:
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without its annotations, and these."""
+    """Split an annotated type into the type and its annotations."""
     return (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is typing.Annotated else (hint, ())
 
 
@@ -121,7 +134,10 @@ def _flags(name: str, hint: Any) -> tuple[str, ...]:
 
 
 def _value(hint: Any) -> tuple[str, tuple[str, ...]]:
-    """What a type looks like on a command line, and its choices. That it may also be None is left to its description."""
+    """Describe a type on the command line, and list its choices.
+
+    The description of the setting says if it may be None.
+    """
     if get_origin(hint) in (typing.Union, types.UnionType):
         parts = [_value(each) for each in get_args(hint) if each is not type(None)]
         return "|".join(value for value, _ in parts), parts[0][1] if len(parts) == 1 else ()
@@ -135,13 +151,16 @@ def _value(hint: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _kinds(hint: Any) -> set[Any]:
-    """The plain types inside of a type."""
+    """Return the plain types inside a type."""
     return {hint} if get_origin(hint) is None else {kind for each in get_args(hint) for kind in _kinds(each)}
 
 
 @functools.cache
 def sentences_of(kind: type) -> dict[str, str]:
-    """The text below each field of a dataclass and of those that it inherits from; empty where the source cannot be read."""
+    """Return the docstring below each field of a dataclass and of its bases.
+
+    Empty if the source cannot be read.
+    """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if dataclasses.is_dataclass(each):

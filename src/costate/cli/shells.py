@@ -1,6 +1,7 @@
-"""What a command line can be, as a script that completes it in bash, zsh, fish or tcsh.
+"""Write completion scripts for bash, zsh, fish and tcsh.
 
-Everything stands in the script: asking the program at every press of TAB would take seconds, because it would import JAX.
+The script contains everything. Asking the program at every press of TAB would take seconds, because it would
+import JAX.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ SHELLS: tuple[ShellName, ...] = get_args(ShellName)
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """What can stand somewhere: some words, and paths if there can be any."""
+    """Possible values at one place: some words, and paths if ``paths`` is true."""
 
     words: tuple[str, ...] = ()
     paths: bool = False
@@ -21,17 +22,17 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A setting by its name."""
+    """A flag and its values."""
 
     name: str
     description: str
     values: Values | None
-    """None if it takes no value."""
+    """None if the flag takes no value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What can follow the name of a command."""
+    """Arguments that can follow the name of a command."""
 
     description: str
     flags: tuple[Flag, ...]
@@ -42,7 +43,7 @@ Grammar = Mapping[str, Command]
 
 
 def script(shell: ShellName, grammar: Grammar) -> str:
-    """The script, to be read by the shell when it starts."""
+    """Return the script, which the shell reads when it starts."""
     writers: dict[ShellName, Callable[[Grammar], str]] = {
         "bash": _bash,
         "zsh": _zsh,
@@ -53,12 +54,15 @@ def script(shell: ShellName, grammar: Grammar) -> str:
 
 
 def _quoted(words: Sequence[str]) -> str:
-    """Words between single quotes, inside of which no shell looks for anything."""
+    """Join words between single quotes, inside of which no shell expands anything."""
     return "'" + " ".join(words).replace("'", "'\\''") + "'"
 
 
 def _cases(grammar: Grammar) -> str:
-    """Sets ``words`` and ``paths`` from ``command``, ``before`` and ``current``, in what bash and zsh have in common."""
+    """Return the shell code, common to bash and zsh, that sets ``words`` and ``paths``.
+
+    It reads ``command``, ``before`` and ``current``.
+    """
     lines = []
     for name, command in grammar.items():
         silent = [flag.name for flag in command.flags if flag.values == Values()]
@@ -70,9 +74,8 @@ def _cases(grammar: Grammar) -> str:
         if silent:
             lines.append(f"    {'|'.join(f'{name}:{flag}' for flag in silent)}) ;;")
         flags = _quoted([flag.name for flag in command.flags])
-        lines.append(
-            f"    {name}:*) if [[ $current == -* ]]; then words={flags}; else {_assigned(command.positional)}; fi ;;"
-        )
+        positional = _assigned(command.positional)
+        lines.append(f"    {name}:*) if [[ $current == -* ]]; then words={flags}; else {positional}; fi ;;")
     return "\n".join(lines)
 
 
@@ -82,11 +85,13 @@ def _assigned(values: Values | None) -> str:
 
 
 def _bash(grammar: Grammar) -> str:
-    return f"""# bash completion of costate: source this file, or `eval "$(costate completion bash)"` in ~/.bashrc
+    return f"""# bash completion of costate: source this, or `eval "$(costate completion bash)"` in ~/.bashrc
 _costate() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}} words= paths=
+  local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
+  local command=${{COMP_WORDS[1]}} words= paths=
   # --flag=value arrives as three words.
-  if [[ $current == '=' ]]; then current=; elif [[ $before == '=' ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi
+  if [[ $current == '=' ]]; then current=
+  elif [[ $before == '=' ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi
   case $COMP_CWORD:$command:$before in 1:*) command=; before= ;; esac
   case $command:$before in
     :) words={_quoted([*grammar, "--help", "--version"])} ;;
@@ -108,7 +113,8 @@ def _zsh(grammar: Grammar) -> str:
         f"    {_quoted([f'{name}:{command.description}'])}" for name, command in grammar.items()
     )
     return f"""#compdef costate
-# zsh completion of costate: save this as _costate in a folder of $fpath, or `eval "$(costate completion zsh)"` after compinit in ~/.zshrc
+# zsh completion of costate: save this as _costate in a folder of $fpath,
+# or `eval "$(costate completion zsh)"` after compinit in ~/.zshrc
 _costate() {{
   local command=$words[2] before=$words[CURRENT-1] current=$PREFIX
   if (( CURRENT == 2 )); then
@@ -118,7 +124,7 @@ _costate() {{
     _describe command commands
     return
   fi
-  # The line itself is in `words` until here.
+  # Until here, `words` is the command line itself.
   local words= paths=
   case $command:$before in
 {_cases(grammar)}
@@ -158,12 +164,15 @@ def _fish_flag(flag: Flag) -> str:
 
 
 def _fish_text(text: str) -> str:
-    """In fish a backslash is needed before a quote, and before itself."""
+    """Quote for fish, which needs a backslash before a quote and before a backslash."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _tcsh(grammar: Grammar) -> str:
-    """tcsh looks at one word at a time, so that flags of all commands are offered everywhere."""
+    """Return the script for tcsh.
+
+    Tcsh looks at one word at a time, so that flags of all commands are offered everywhere.
+    """
     values: dict[str, dict[str, None]] = {}
     paths: set[str] = set()
     for command in grammar.values():

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, as one paragraph. The parser draws boxes instead; it tells beforehand what it would draw."""
+"""Explain errors on the command line in one paragraph, instead of tyro's boxes."""
 
 import contextlib
 import re
@@ -14,10 +14,11 @@ from costate.cli.settings import settings_of_command
 
 @contextlib.contextmanager
 def explained_usage(command: str, module: Any) -> Iterator[None]:
-    """While open, what tyro refuses is raised as a :class:`UsageError`; what our own configs refuse, as the error that they raised."""
+    """Raise tyro's errors as a :class:`UsageError` inside this block, and errors of our configs unchanged."""
     import tyro
 
-    # Of all that tyro has, this is not promised to stay. Without it, its boxes are shown instead of our paragraphs.
+    # This hook is not part of tyro's public interface. Without it, tyro's boxes are shown instead of our
+    # paragraphs.
     hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
     try:
         with (
@@ -32,7 +33,7 @@ def explained_usage(command: str, module: Any) -> Iterator[None]:
 
 
 def _refuse(command: str, module: Any, event: Any) -> None:
-    # An error of ours inside of tyro's: a config that was read well but cannot work.
+    # One of our errors inside tyro's: the config was parsed, but cannot work.
     own = _own_error(sys.exception())
     if own is not None:
         raise own
@@ -58,19 +59,23 @@ def _explanation(module: Any, event: Any) -> str:
         case "BadValue":
             return f"{_shown(event.argument)} needs a value, but none was given."
         case "InstantiationFailure":
-            # A config that refuses a value says itself what is wrong with it; a value that is no number is told with its flag.
+            # A config that refuses a value explains it in its own message. A value that is not a number is
+            # shown with its flag.
             what = (
                 "A setting is out of range"
                 if event.argument is None
-                else f"{_shown(event.argument)} cannot be read"
+                else f"{_shown(event.argument)} cannot be parsed"
             )
             return f"{what}: {_first_line(event.message)}."
         case other:
-            return f"The command line cannot be read ({other})."
+            return f"The command line cannot be parsed ({other})."
 
 
 def _shown(argument: Any) -> str:
-    """An argument as the help shows it: by its flag, or by what stands for it; a list of choices stands for nothing."""
+    """Return an argument as the help shows it: its flag, or its placeholder.
+
+    A list of choices is no placeholder.
+    """
     if not argument.is_positional():
         return str(argument.display_name())
     metavar = str(argument.lowered.metavar)
@@ -78,31 +83,41 @@ def _shown(argument: Any) -> str:
 
 
 def _first_line(message: Any) -> str:
-    """What the parser says first. Where several types are possible, it names all of them and goes on with what it has tried."""
+    """Return the first line of the parser's message.
+
+    If several types are possible, the parser lists all of them and what it tried; this is shortened.
+    """
     line = str(message).strip().partition("\n")[0].rstrip(".")
     several = re.fullmatch(r"no type matching .* could be instantiated from (\[.*\])", line)
-    return line if several is None else f"{several[1]} is not what it takes"
+    return line if several is None else f"{several[1]} has a wrong type"
 
 
 def _unknown(module: Any, tokens: list[str]) -> str:
-    """The first token that no setting takes; a value behind a misspelt flag is left over as well."""
+    """Explain the first token that no setting takes.
+
+    A value behind a misspelt flag is left over as well, so flags are looked at first.
+    """
     flags = [token.partition("=")[0] for token in tokens if token.startswith("--")]
     if not flags:
         several = len(tokens) > 1
         shown = ", ".join(map(repr, tokens))
-        return f"Unexpected argument{'s' * several} {shown}. Is a flag missing before {'them' if several else 'it'}?"
+        pronoun = "them" if several else "it"
+        return f"Unexpected argument{'s' * several} {shown}. Is a flag missing before {pronoun}?"
     known: dict[str, list[list[str]]] = {}
     for words, settings in settings_of_command(module):
         for name in {name for setting in settings for name in setting.names}:
             known.setdefault(name, []).append(words)
     if flags[0] in known:
-        return _of_another_choice(flags[0], known[flags[0]])
+        return _not_applicable(flags[0], known[flags[0]])
     hint = instead_of(flags[0]) or nearest(flags[0], tuple(known)).partition("Known:")[0].strip()
     return f"There is no setting {flags[0]}. {hint}".strip()
 
 
-def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
-    """Whose setting a flag is, where it is not one of what was chosen; ``ways`` are arguments beside which it is one."""
+def _not_applicable(flag: str, ways: list[list[str]]) -> str:
+    """Say which learner or part a flag belongs to, if it is not the chosen one.
+
+    ``ways`` are the choices with which the flag exists.
+    """
     chosen = [(way[-2].removeprefix("--"), way[-1]) for way in ways if way]
     # A part of a learner is no answer where another learner is all that is missing.
     of_a_learner = any(part == "algorithm" for part, _ in chosen)
@@ -110,15 +125,19 @@ def _of_another_choice(flag: str, ways: list[list[str]]) -> str:
         if flag.startswith(f"--{part}.") and (part in ("core", "readout") or not of_a_learner):
             names = list(dict.fromkeys(name for choice, name in chosen if choice == part))
             listed = f"the {part} {names[0]}" if len(names) == 1 else f"the {part}s {', '.join(names)}"
-            return f"{flag} is a setting of {listed}, and another {part} was chosen. Add --{part} {' or '.join(names)}, or leave {flag} out."
+            return (
+                f"{flag} is a setting of {listed}, and another {part} was chosen. "
+                f"Add --{part} {' or '.join(names)}, or leave {flag} out."
+            )
     from costate.learners import LEARNERS
 
-    # Without a word the first learner is meant.
+    # Without --algorithm, the first learner is used.
     chosen_by = {name: ["--algorithm", name] if place else [] for place, name in enumerate(LEARNERS.names())}
     owners = [name for name, words in chosen_by.items() if words in ways]
     listed = " or ".join(LEARNERS[name].label for name in owners)
     others = [LEARNERS[name].label for name in LEARNERS.names() if name not in owners]
     return (
-        f"{flag} is a setting of {listed}, and {' and '.join(others)} {'have' if len(others) > 1 else 'has'} no such "
-        f"setting. Leave {flag} out, or choose {listed} with --algorithm {' or '.join(owners)} or a preset of it."
+        f"{flag} is a setting of {listed}, and {' and '.join(others)} {'have' if len(others) > 1 else 'has'} "
+        f"no such setting. Leave {flag} out, or choose {listed} with --algorithm {' or '.join(owners)} or a "
+        "preset of it."
     )

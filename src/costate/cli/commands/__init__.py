@@ -1,1 +1,1 @@
-"""The commands of the command line, one to a file: its arguments, and what it does with them."""
+"""One file per command: its arguments, and what it does."""

@@ -1,4 +1,4 @@
-"""``costate align``: how far the hidden state of a trained policy is the co-state."""
+"""``costate align``: measure how closely the hidden state of a trained policy matches the co-state."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,10 @@ from costate.trained.alignment.result import AlignmentSettings
 
 @dataclasses.dataclass(frozen=True)
 class AlignArguments:
-    """Compare the memory of a trained policy with the true co-states along its own trajectories, and with what chance would give."""
+    """Compare the hidden state of a trained policy with the true co-states along its own trajectories.
+
+    The result is shown beside what chance would give.
+    """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
@@ -37,11 +40,11 @@ def run(arguments: list[str]) -> int:
     parsed = read_arguments("align", AlignArguments, arguments)
     trained = open_run(parsed.run)
     settings = parsed.settings
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         print(
-            f"{trained.config.task}: {counted(settings.episodes, 'episode')} of {settings.steps} moments, co-states over "
-            f"{counted(settings.horizon, 'step')} → "
-            f"{trained.path / 'alignment'}",
+            f"{trained.config.task}: {counted(settings.episodes, 'episode')} of "
+            f"{counted(settings.steps, 'step')}, co-states over a horizon of "
+            f"{counted(settings.horizon, 'step')} → {trained.path / 'alignment'}",
             flush=True,
         )
         with countdown() as tell:
@@ -55,10 +58,10 @@ def run(arguments: list[str]) -> int:
         files = write_alignment(trained, found)
         print(table(found))
         print(
-            f"what this says of the memory of this one run (differences of up to {MARGIN:g} count as none):"
+            f"what this says about the hidden state of this run (differences up to {MARGIN:g} count as none):"
         )
         for verdict in all_verdicts(found):
             print(f"  {verdict}")
         print(f"written: {', '.join(str(file) for file in files)}")
-        give(to_json(trained, found) | {"written": files})
+        emit(to_json(trained, found) | {"written": files})
     return 0

@@ -1,4 +1,4 @@
-"""``costate bench``: how fast this machine trains, and how fast it could."""
+"""``costate bench``: measure how fast this machine trains, and how fast it could."""
 
 import dataclasses
 from typing import Annotated
@@ -17,22 +17,28 @@ from costate.envs.tasks import TASKS
 
 @dataclasses.dataclass(frozen=True)
 class BenchArguments:
-    """Measure how fast this machine trains at the configuration of a preset, and how fast it could. Leave it alone for the while."""
+    """Measure how fast this machine trains with a preset, and how fast it could.
+
+    Run nothing else meanwhile.
+    """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "WalkerStand"
     """Task to train on."""
     algorithm: AlgorithmName | None = None  # type: ignore[valid-type]
-    """Learner: PPO as in the paper, or recurrent soft actor-critic; None for that of the preset."""
+    """Learner: PPO as in the paper, or recurrent soft actor-critic; None for the preset's own."""
     preset: PresetName | None = None  # type: ignore[valid-type]
-    """Variant; None for nc-gru, or nc-sac-gru with soft actor-critic."""
+    """Variant; None for nc-gru, or for nc-sac-gru with soft actor-critic."""
     seeds: int = 1
-    """Seeds that train together."""
+    """Number of seeds that train together."""
     devices: int | None = None
-    """Devices that share the learner's work; None for all that can be used."""
+    """Number of devices that share the learner's work; None for all that can be used."""
     repeats: int = 7
-    """Iterations, each followed by as many steps of the raw engine; medians are reported."""
+    """Number of iterations to time, each followed by as many steps of the raw engine. Medians are reported.
+    """
     starts: bool = True
-    """Whether to measure also how long a process takes to its first iteration, with an empty and with a full compilation cache."""
+    """Also measure the time from process start to the first iteration, with an empty and a filled compilation
+    cache.
+    """
     json: bool = False
     """Print the numbers as one JSON document, and everything else to stderr."""
 
@@ -50,10 +56,10 @@ def run(arguments: list[str]) -> int:
             raise ConfigError(f"{name} is {getattr(parsed, name)}, but it must be at least 1.")
         require_at_most(name, getattr(parsed, name), MOST_SEEDS)
     name = parsed.preset or usual_preset(parsed.algorithm)
-    TASKS[parsed.task]  # an unknown task is said before a minute has passed
+    TASKS[parsed.task]  # raises for an unknown task now, instead of after a minute
     if parsed.algorithm is not None:
         check_preset(name, parsed.task, parsed.algorithm)
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         with countdown() as tell:
             result = run_benchmark(
                 parsed.task,
@@ -65,5 +71,5 @@ def run(arguments: list[str]) -> int:
                 tell=tell,
             )
         print(table(result))
-        give(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction})
+        emit(dataclasses.asdict(result) | {"fraction_of_limit": result.fraction})
     return 0

@@ -1,4 +1,4 @@
-"""``costate completion``: a script with which a shell completes commands, settings, tasks and runs."""
+"""``costate completion``: print a script that lets a shell complete commands, settings, tasks and runs."""
 
 import dataclasses
 import importlib
@@ -17,7 +17,7 @@ from costate.experiments.spec import preset_names
 
 ANYWHERE = (
     Flag("--tasks", "Load tasks of your own from a Python file.", Values(paths=True)),
-    Flag("--debug", "Show where an error came from.", None),
+    Flag("--debug", "Show the traceback of an error.", None),
     Flag("--help", "Show the settings.", None),
     Flag("--help-all", "Show all settings.", None),
 )
@@ -25,7 +25,7 @@ ANYWHERE = (
 
 @dataclasses.dataclass(frozen=True)
 class CompletionArguments:
-    """Print a script with which a shell completes commands, settings, tasks and runs.
+    """Print a script that lets a shell complete commands, settings, tasks and runs.
 
     For example, in ~/.bashrc: eval "$(costate completion bash)"
 
@@ -33,21 +33,21 @@ class CompletionArguments:
     """
 
     shell: tyro.conf.Positional[ShellName]
-    """Shell that reads the script."""
+    """Shell to print the script for."""
 
 
 ARGUMENTS = CompletionArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Print a script with which a shell completes all of this."""
+    """Print a script that lets a shell complete all of this."""
     parsed = read_arguments("completion", CompletionArguments, arguments)
     print(script(parsed.shell, grammar()), end="")
     return 0
 
 
 def grammar() -> Grammar:
-    """All commands with their settings."""
+    """Return all commands with their settings."""
     modules: dict[str, Any] = {
         info.name: importlib.import_module(f"{commands.__name__}.{info.name}")
         for info in pkgutil.iter_modules(commands.__path__)
@@ -57,7 +57,7 @@ def grammar() -> Grammar:
 
 def _command(module: Any) -> Command:
     settings = [setting for _, found in settings_of_command(module) for setting in found]
-    # Backwards, so that what comes first stays.
+    # In reverse, so that the first setting of a name wins.
     flags = {
         flag: _flag(flag, setting)
         for setting in reversed(settings)
@@ -65,7 +65,7 @@ def _command(module: Any) -> Command:
         if flag.startswith("--")
     }
     positional = next((setting for setting in settings if not setting.names), None)
-    # The docstring of `run` is the sentence of the overview.
+    # The docstring of `run` describes the command.
     return Command(
         str(module.run.__doc__),
         (*reversed(flags.values()), *ANYWHERE),

@@ -1,4 +1,4 @@
-"""``costate export``: a trained policy as a file that acts without its run."""
+"""``costate export``: write a trained policy as a file that runs without its run directory."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,8 @@ from costate.trained.exporting import FormatName, export
 class ExportArguments:
     """Write a trained policy in a form that needs no training code: a bundle, NumPy, ONNX or StableHLO.
 
-    Memory is an explicit input and output, the normaliser is inside. Nothing is written unless it acts like the policy over 1,000 random steps.
+    The hidden state is an explicit input and output, and the normaliser is included. The file is written only
+    if its actions match those of the policy over 1,000 random steps.
     """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
@@ -24,9 +25,14 @@ class ExportArguments:
     format: FormatName = "bundle"
     """bundle for `costate.load`; numpy for a controller without JAX; onnx; stablehlo."""
     out: pathlib.Path | None = None
-    """File to write, or an existing folder to write it into; with numpy always a folder. None for RUN/export/…."""
+    """File to write, or an existing folder to write it into; with numpy always a folder.
+
+    None for RUN/export/….
+    """
     step: int | Literal["best"] | None = None
-    """Training step of the checkpoint, or `best` for the best policy of those evaluated in training; None for the newest."""
+    """Training step of the checkpoint, or `best` for the policy with the best evaluation during training;
+    None for the newest.
+    """
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -35,11 +41,11 @@ ARGUMENTS = ExportArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Write a trained policy in another form."""
+    """Write a trained policy as a bundle, for NumPy, ONNX or StableHLO."""
     from costate.training.startup import keep_compiled_programs
 
     parsed = read_arguments("export", ExportArguments, arguments)
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         print(f"exporting {parsed.run} as {parsed.format}", flush=True)
         keep_compiled_programs()
         with countdown() as tell:
@@ -55,5 +61,5 @@ def run(arguments: list[str]) -> int:
             "reads": done.reads,
             "trained_with": done.trained_with,
         }
-        give({"format": 1, "form": parsed.format, **result, "written": done.files})
+        emit({"format": 1, "form": parsed.format, **result, "written": done.files})
     return 0

@@ -1,4 +1,4 @@
-"""``costate memory``: what memory is worth on a task."""
+"""``costate memory``: measure how much memory improves the return on a task."""
 
 import dataclasses
 import json
@@ -17,26 +17,35 @@ from costate.cli.documents import document_on_stdout
 
 @dataclasses.dataclass(frozen=True)
 class MemoryArguments:
-    """Train policies that differ in nothing but what they remember and see, with one budget, and put them into one table: without memory, with the
-    last few observations, with a recurrent memory (with and without the co-state loss), and one that sees everything.
+    """Train policies that differ only in memory and sensors, with one budget, and compare them in one table.
+
+    The policies: no memory, the last few observations, a recurrent core (with and without the co-state loss),
+    and one that sees everything.
 
     For example: costate memory CartpoleSwingup --steps 2_000_000 --seeds 4
     """
 
     tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
-    """Tasks; `costate tasks` lists them."""
+    """Tasks to train on; `costate tasks` lists them."""
     algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
-    """Learner of all of them; with soft actor-critic the one without memory still reads its own last control."""
+    """Learner of all policies.
+
+    With soft actor-critic, the policy without memory still reads its own last control.
+    """
     seeds: int = 3
-    """Seeds of each."""
+    """Number of seeds of each policy."""
     steps: int | None = None
-    """Environment steps of each; None for the task's budget in the paper, or a million with soft actor-critic."""
+    """Environment steps of each run; None for the task's budget in the paper, or a million with soft
+    actor-critic.
+    """
     sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """Settings of the sensors that all but the one which sees everything look through; by default the paper's dropout=0.5."""
+    """Sensor settings of all policies except the one that sees everything; by default the paper's
+    dropout=0.5.
+    """
     frames: int = 8
-    """Observations that the policy with the last few of them remembers."""
+    """Number of observations that the policy with the last few observations receives."""
     episodes: int = 100
-    """Episodes by which each is judged."""
+    """Number of episodes that evaluate each run."""
     options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
 
 
@@ -44,7 +53,7 @@ ARGUMENTS = MemoryArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Measure what memory is worth on a task."""
+    """Measure how much memory improves the return on a task."""
     from costate.experiments.collection import read_collection
     from costate.experiments.memory import memory_spec, notes, table, to_json, worth_of
 
@@ -54,16 +63,16 @@ def run(arguments: list[str]) -> int:
         parsed.tasks, parsed.algorithm, parsed.seeds, parsed.steps, sensors, parsed.frames, parsed.episodes
     )
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
-    with document_on_stdout(parsed.options.json) as give:
+    with document_on_stdout(parsed.options.json) as emit:
         code = conduct(spec, folder, parsed.options)
         if code != 0 or parsed.options.dry_run:
-            give(standings_document(spec, folder))
+            emit(standings_document(spec, folder))
             return code
         worths = worth_of(read_collection(folder))
-        told = notes(parsed.algorithm, parsed.tasks)
-        document = {"format": 1, "results": to_json(worths), "notes": told}
+        caveats = notes(parsed.algorithm, parsed.tasks)
+        document = {"format": 1, "results": to_json(worths), "notes": caveats}
         write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
-        print("\n".join([table(worths), *told]))
+        print("\n".join([table(worths), *caveats]))
         print(f"written: {folder / 'memory.json'}")
-        give(document | {"written": folder / "memory.json"})
+        emit(document | {"written": folder / "memory.json"})
     return code

@@ -1,4 +1,4 @@
-"""``costate robustness``: trained policies under more, fewer or other sensor faults than they were trained with."""
+"""``costate robustness``: evaluate trained policies under other sensor faults than in training."""
 
 import contextlib
 import dataclasses
@@ -23,28 +23,35 @@ from costate.trained.robustness import GRID, Degradation, check_grid, measure, s
 
 @dataclasses.dataclass(frozen=True)
 class RobustnessArguments:
-    """Evaluate runs, never retrained, over a grid of blackout probabilities, or of any other setting of the sensors.
+    """Evaluate runs without retraining, over a grid of blackout probabilities or of any other sensor setting.
 
     For example: costate robustness runs/walker --over noise --values 0 0.05 0.1 0.2 --sensors dropout=0
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
-    """Folders of runs, or folders that hold runs."""
+    """Folders of runs, or folders that contain runs."""
     dropouts: tuple[float, ...] = ()
     """Blackout probabilities; 0, 0.25, 0.5, 0.625, 0.75 and 0.875 if none are given."""
     over: str | None = None
-    """Another setting of the sensors to vary, as `costate train --help-all` names them: noise, delay, burst-length, …"""
+    """Another sensor setting to vary, by its name in `costate train --help-all`: noise, delay, burst-length,
+    …
+    """
     values: tuple[float, ...] = ()
-    """Values of it."""
+    """Values of the setting that --over names."""
     sensors: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """Settings of the sensors that are to differ from training at every value; several names for `hide` are joined by +."""
+    """Sensor settings that differ from training, at every value of the grid.
+
+    Join several names for `hide` by +.
+    """
     episodes: int = 100
-    """Episodes at each value."""
+    """Number of episodes at each value."""
     seed: int = 0
-    """Seed of episodes and sensor faults; the same episodes for every run and value."""
+    """Seed of episodes and sensor faults. All runs and values use the same episodes."""
     out: pathlib.Path | None = None
-    """Folder for robustness.json and robustness.png (robustness_SETTING.json and .png for another setting); None for the run itself, or the current
-    folder for several."""
+    """Folder for robustness.json and robustness.png, or robustness_SETTING.json and .png with --over.
+
+    None for the run's own folder, or the current folder if there are several runs.
+    """
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -53,15 +60,15 @@ ARGUMENTS = RobustnessArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Evaluate runs over a grid of sensor faults."""
+    """Evaluate runs without retraining, over a grid of sensor faults."""
     from costate.runs.curves import draw_degradation
 
     parsed = read_arguments("robustness", RobustnessArguments, arguments)
     parameter, grid = _grid(parsed)
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         runs = find_runs(parsed.runs)
         where = parsed.out or (runs[0].path if len(runs) == 1 else pathlib.Path())
-        # A grid over one setting does not replace that over another.
+        # Grids over different settings do not replace each other.
         name = "robustness" if parameter == "dropout" else f"robustness_{parameter}"
         numbers, drawing = where / f"{name}.json", where / f"{name}.png"
         output_folder(where)
@@ -85,12 +92,12 @@ def run(arguments: list[str]) -> int:
         write_atomically(drawing, picture)
         print(table(found, labels))
         print(f"written: {numbers}, {drawing}")
-        give(document | {"written": [numbers, drawing]})
+        emit(document | {"written": [numbers, drawing]})
     return 0
 
 
 def _variant_of(run: Run) -> str:
-    """The name of a run's variant in the sweep that it is part of, or else its preset."""
+    """Return the name of a run's variant in its sweep; outside of a sweep, its preset."""
     from costate.experiments.collection import read_manifest
 
     path = run.path.resolve()
@@ -107,12 +114,15 @@ def _measure_all(
     grid: tuple[float, ...],
     where: pathlib.Path,
 ) -> list[Degradation]:
-    """All runs that can be evaluated; the others are named. Whether the sensors fit is known of all before the first is played."""
+    """Evaluate all runs that can be evaluated, and print the others.
+
+    Sensor settings are checked for all runs before the first is evaluated.
+    """
     changes = sensor_settings(parsed.sensors)
     if parameter in changes:
         raise ConfigError(
-            f"sensors gives {parameter}, but {parameter} is to be varied through {list(grid)}. Leave it out of --sensors, or vary another setting "
-            f"with --over."
+            f"--sensors sets {parameter}, but {parameter} is the setting that is varied, over {list(grid)}. "
+            "Leave it out of --sensors, or vary another setting with --over."
         )
     runs, refused = _fitting(runs, parameter, grid, changes)
     what = "blackout probabilities" if parameter == "dropout" else f"values of {parameter}"
@@ -147,7 +157,7 @@ def _measure_all(
                 say(f"left out: {one.path}: {error}")
     if not found:
         raise RunDirectoryError(
-            "None of the runs could be evaluated. Give runs with at least one whole checkpoint."
+            "None of the runs could be evaluated. Give runs with at least one intact checkpoint."
         )
     return found
 
@@ -155,7 +165,10 @@ def _measure_all(
 def _fitting(
     runs: Sequence[Run], parameter: str, grid: tuple[float, ...], changes: dict[str, Any]
 ) -> tuple[list[Run], list[tuple[Run, ConfigError]]]:
-    """Runs whose task allows all of these sensors, and the others with what is wrong; raises what is wrong with the first if it allows none."""
+    """Separate the runs whose task allows these sensors from the others, which come with an error.
+
+    Raise the first of these errors if no run remains.
+    """
     fitting: list[Run] = []
     refused: list[tuple[Run, ConfigError]] = []
     for run in runs:
@@ -170,29 +183,30 @@ def _fitting(
 
 
 def _grid(parsed: RobustnessArguments) -> tuple[str, tuple[float, ...]]:
-    """What is varied, and through which values."""
+    """Return the setting to vary, and its values."""
     if parsed.over is None:
         if parsed.values:
             raise ConfigError(
-                f"--values needs --over: name the setting to vary, for example --over noise --values {' '.join(f'{v:g}' for v in parsed.values)}. "
-                f"Blackout probabilities are given by --dropouts."
+                "--values needs --over: name the setting to vary, for example --over noise --values "
+                f"{' '.join(f'{v:g}' for v in parsed.values)}. For blackout probabilities use --dropouts."
             )
         return "dropout", check_grid(parsed.dropouts or GRID)
     parameter = parsed.over.replace("-", "_")
     if parsed.dropouts:
         raise ConfigError(
-            f"--dropouts and --over {parsed.over} were both given, but only one setting can be varied. Leave one of them out; to use one blackout "
-            f"probability throughout, give --sensors dropout={parsed.dropouts[0]:g}."
+            f"--dropouts and --over {parsed.over} were both given, but only one setting can be varied. Leave "
+            f"one of them out. To fix the blackout probability, use --sensors dropout={parsed.dropouts[0]:g}."
         )
     if not parsed.values:
         raise ConfigError(
-            f"--over {parsed.over} needs --values: give the values to try, for example --over noise --values 0 0.1 0.2."
+            f"--over {parsed.over} needs --values: give the values to try, for example --over noise --values "
+            "0 0.1 0.2."
         )
     return parameter, check_grid(parsed.values, parameter)
 
 
 def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Settings of the sensors that are given as NAME=VALUE."""
+    """Parse sensor settings of the form NAME=VALUE."""
     changes: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -206,7 +220,7 @@ def sensor_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    """A number where it is one, or nothing where it says so."""
+    """Parse a number or None; return any other text unchanged."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -214,10 +228,10 @@ def _number(text: str) -> Any:
 
 
 def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
-    """The runs themselves, and those in folders that are none; each once."""
+    """Return the runs at these paths and in these folders, each once."""
     runs: dict[pathlib.Path, Run] = {}
     for path in paths:
-        # Not in hidden folders: they are what a run is called while it is replaced.
+        # Hidden folders are skipped: a run has such a name while it is being replaced.
         found = (file.parent for file in path.glob(f"**/{CONFIG_FILE}")) if path.is_dir() else ()
         inside = sorted(
             folder
@@ -225,7 +239,7 @@ def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
             if not any(part.startswith(".") for part in folder.relative_to(path).parts)
         )
         if not inside:
-            open_run(path)  # says what is wrong with it
+            open_run(path)  # raises, and says why
         for folder in inside:
             try:
                 runs.setdefault(folder.resolve(), open_run(folder))
@@ -234,6 +248,7 @@ def find_runs(paths: Sequence[pathlib.Path]) -> list[Run]:
     if not runs:
         where = ", ".join(map(str, paths)) or "no folder"
         raise RunDirectoryError(
-            f"There is no run that can be read in what was given: {where}. Give a folder that `costate train` or `costate sweep` made."
+            f"No readable run was found in {where}. Give a folder that `costate train` or `costate sweep` "
+            "created."
         )
     return list(runs.values())

@@ -1,4 +1,4 @@
-"""``costate solve``: problems of optimal control whose solution needs no learning."""
+"""``costate solve``: solve optimal control problems without learning."""
 
 import dataclasses
 import inspect
@@ -26,9 +26,9 @@ PICTURE_FILE = "solution.png"
 
 @dataclasses.dataclass(frozen=True)
 class SolveArguments:
-    """Solve a problem of optimal control by Pontryagin's minimum principle, and draw state, co-state, control and Hamiltonian over time.
+    """Solve an optimal control problem by Pontryagin's minimum principle.
 
-    Without a problem, list the problems.
+    State, co-state, control and Hamiltonian are plotted over time. Without a problem, list all problems.
     """
 
     problem: Annotated[
@@ -36,9 +36,9 @@ class SolveArguments:
         tyro.conf.arg(metavar="PROBLEM", help=f"One of {', '.join(PROBLEMS.names())}."),
     ] = ""
     horizon: float | None = None
-    """Final time; None for that of the problem."""
+    """Final time; None for the problem's own."""
     initial_state: tuple[float, ...] | None = None
-    """Where to start; None for where the problem does."""
+    """Initial state; None for the problem's own."""
     out: pathlib.Path | None = None
     """Folder for solution.json and solution.png; None for solutions/PROBLEM."""
     json: bool = False
@@ -49,7 +49,7 @@ ARGUMENTS = SolveArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Solve a problem of optimal control."""
+    """Solve an optimal control problem and draw its co-states."""
     from costate.cli.control_figures import draw_solution
     from costate.control.pontryagin import solve
     from costate.training.startup import keep_compiled_programs
@@ -63,16 +63,16 @@ def run(arguments: list[str]) -> int:
     for name in (SOLUTION_FILE, PICTURE_FILE):
         check_replaceable(where / name)
     time = "free final time" if problem.horizon is None else f"horizon {problem.horizon:g}"
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         size = f"{counted(problem.state_size, 'state')}, {counted(problem.control_size, 'control')}"
         print(f"solving {parsed.problem}: {size}, {time} → {where}", flush=True)
         keep_compiled_programs()
         with countdown() as tell:
             solution = solve(problem, tell)
         print(table(solution))
-        give(to_json(solution))
+        emit(to_json(solution))
         if not solution.converged:
-            # What an earlier call left there would pass for the answer to this one.
+            # Files of an earlier call would pass for the solution of this one.
             remove_earlier(where)
             print(
                 f"error: {parsed.problem} was not solved, so no solution is in {where}: {solution.message}.",
@@ -88,7 +88,7 @@ def run(arguments: list[str]) -> int:
 
 
 def problems() -> dict[str, Any]:
-    """The problems with what they are about, for scripts."""
+    """Return all problems with their descriptions, for scripts."""
     return {
         "format": 1,
         "problems": [
@@ -98,15 +98,20 @@ def problems() -> dict[str, Any]:
 
 
 def listing() -> str:
-    """The same for people, and how to solve one."""
+    """Return all problems with their descriptions, and an example of how to solve one, as text."""
     width = max(map(len, PROBLEMS.names()))
-    lines = [textwrap.fill(each["description"], 100, initial_indent=f"{each['name']:{width}}  ", subsequent_indent=" " * (width + 2))
-             for each in problems()["problems"]]  # fmt: skip
+    indent = " " * (width + 2)
+    lines = [
+        textwrap.fill(
+            each["description"], 100, initial_indent=f"{each['name']:{width}}  ", subsequent_indent=indent
+        )
+        for each in problems()["problems"]
+    ]
     return "\n".join([*lines, "", f"Solve one of them: costate solve {PROBLEMS.names()[-2]}"])
 
 
 def remove_earlier(where: pathlib.Path) -> None:
-    """Remove the solution that an earlier call left in a folder. Files of these names that costate did not write stay."""
+    """Remove the solution that an earlier call left in a folder. Files that costate did not write stay."""
     try:
         document = json.loads((where / SOLUTION_FILE).read_text())
     except (OSError, ValueError, RecursionError):
@@ -120,7 +125,7 @@ def remove_earlier(where: pathlib.Path) -> None:
 
 
 def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProblem:
-    """The problem with the horizon and the initial state of the command line."""
+    """Return the problem with the horizon and the initial state of the command line."""
     import jax
     import jax.numpy as jnp
 
@@ -147,7 +152,7 @@ def _changed(problem: ControlProblem, arguments: SolveArguments) -> ControlProbl
 
 
 def table(solution: Solution) -> str:
-    """What was found and how well, one quantity on a line."""
+    """Format the result: one quantity per line, with residuals and their tolerances."""
     switches = ", ".join(f"{when:.7f}" for when in solution.switching_times) or "none"
     rows = [
         ("converged", "yes" if solution.converged else "no"),
@@ -165,10 +170,20 @@ def table(solution: Solution) -> str:
 
 
 def to_json(solution: Solution) -> dict[str, Any]:
-    """Everything as plain numbers; arrays by rows of time."""
+    """Convert a solution to plain numbers. Rows of arrays are times."""
     return {
-        "format": 1, "problem": solution.name, "converged": solution.converged, "cost": solution.cost, "final_time": solution.final_time,
-        "switching_times": solution.switching_times.tolist(), "residuals": solution.residuals._asdict(), "tolerances": TOLERANCES._asdict(),
-        "times": solution.times.tolist(), "states": solution.states.tolist(), "costates": solution.costates.tolist(),
-        "controls": solution.controls.tolist(), "slopes": solution.slopes.tolist(), "hamiltonians": solution.hamiltonians.tolist(),
-    }  # fmt: skip
+        "format": 1,
+        "problem": solution.name,
+        "converged": solution.converged,
+        "cost": solution.cost,
+        "final_time": solution.final_time,
+        "switching_times": solution.switching_times.tolist(),
+        "residuals": solution.residuals._asdict(),
+        "tolerances": TOLERANCES._asdict(),
+        "times": solution.times.tolist(),
+        "states": solution.states.tolist(),
+        "costates": solution.costates.tolist(),
+        "controls": solution.controls.tolist(),
+        "slopes": solution.slopes.tolist(),
+        "hamiltonians": solution.hamiltonians.tolist(),
+    }

@@ -1,4 +1,4 @@
-"""``costate sweep``: many runs, here or on a cluster."""
+"""``costate sweep``: train many runs, here or on a cluster."""
 
 import contextlib
 import dataclasses
@@ -21,29 +21,29 @@ from costate.experiments.work import Job
 from costate.runs.interrupts import INTERRUPTED, stop_requests
 from costate.runs.wandb_log import load_wandb
 
-# Seconds between two looks at the folders of the runs that are at work.
+# Seconds between two readings of the folders of running jobs.
 REFRESH = 1.0
 NOTICE = b"\nStopping: the workers finish their iterations and save; press Ctrl-C again to stop now ...\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepOptions:
-    """Where and how the runs of a sweep are trained, whatever they are."""
+    """Options of a sweep that do not depend on its runs."""
 
     out: pathlib.Path | None = None
-    """Folder of the sweep; None for sweeps/NAME. With Ray, on storage that every node reaches."""
+    """Folder of the sweep; None for sweeps/NAME. With Ray, on storage that every node can reach."""
     backend: Literal["local", "ray"] = "local"
-    """Where the runs are trained."""
+    """Where to train the runs: on this machine, or on a Ray cluster."""
     address: str | None = None
     """Address of a Ray cluster (host:port, or auto); None to start one on this machine."""
     wandb: str | None = None
-    """Project at Weights & Biases that all runs log to as well; without it nothing is sent anywhere."""
+    """Weights & Biases project that all runs also log to. Without it nothing is sent anywhere."""
     retry_failed: bool = False
-    """Try the runs again that have failed."""
+    """Try failed runs again."""
     dry_run: bool = False
-    """Only say what would be done."""
+    """Print the runs without training them."""
     json: bool = False
-    """Print how every run stands as one JSON document at the end, and everything else to stderr."""
+    """Print the status of every run as one JSON document at the end, and everything else to stderr."""
 
     def __post_init__(self) -> None:
         if self.address is not None and self.backend != "ray":
@@ -52,12 +52,17 @@ class SweepOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SweepArguments:
-    """Train variants × tasks × seeds. Finished runs are skipped, interrupted ones continue, failed ones are listed."""
+    """Train variants × tasks × seeds.
+
+    Finished runs are skipped, interrupted ones continue, failed ones are listed.
+    """
 
     spec: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SPEC")]
     """A TOML file, or a preset: figure2, figure3, better-ppo, robustness, laptop."""
     budget: str | None = None
-    """How much of it to run, by a name that the file lists under [budgets]; None for the first, which is the paper's in figure2 and figure3."""
+    """Name of a budget under [budgets] in the file; None for the first, which is the paper's in figure2 and
+    figure3.
+    """
     options: Annotated[SweepOptions, tyro.conf.arg(name="")] = SweepOptions()
 
 
@@ -65,30 +70,29 @@ ARGUMENTS = SweepArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Train variants × tasks × seeds."""
+    """Train variants × tasks × seeds, here or on a Ray cluster."""
     parsed = read_arguments("sweep", SweepArguments, arguments)
     spec = load_spec(parsed.spec, parsed.budget)
     folder = parsed.options.out or pathlib.Path("sweeps") / spec.name
-    with document_on_stdout(parsed.options.json) as give:
+    with document_on_stdout(parsed.options.json) as emit:
         code = conduct(spec, folder, parsed.options)
-        give(standings_document(spec, folder))
+        emit(standings_document(spec, folder))
     return code
 
 
 def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
-    """Do what is left of a sweep; returns the exit code."""
+    """Train the runs of a sweep that are not finished, and return the exit code."""
     seeds = len({run.config.seed for run in spec.runs})
-    counted = ((len(spec.variants), "variant"), (len(spec.tasks), "task"), (seeds, "seed"))
-    cells = " × ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in counted)
+    sizes = ((len(spec.variants), "variant"), (len(spec.tasks), "task"), (seeds, "seed"))
+    cells = " × ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in sizes)
     print(
         f"sweep {spec.name}: {len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''} ({cells}) → {folder}",
         flush=True,
     )
     if parsed.dry_run:
         for planned in spec.runs:
-            print(
-                f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {standing(folder, spec, planned).status.value}"
-            )
+            status = standing(folder, spec, planned).status.value
+            print(f"  {planned.folder}  {planned.label}, {planned.config.total_steps:,} steps, {status}")
         return 0
     if parsed.wandb is not None:
         load_wandb()
@@ -97,21 +101,28 @@ def conduct(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> int:
 
 
 def standings_document(spec: SweepSpec, folder: pathlib.Path) -> dict[str, Any]:
-    """How every run of a sweep stands, for scripts."""
+    """Return the status of every run of a sweep, for scripts."""
     runs = []
     for planned in spec.runs:
         found, config = standing(folder, spec, planned), planned.config
         runs.append(
             {
-                "folder": folder / planned.folder, "task": config.task, "variant": planned.variant, "seed": config.seed, "status": found.status.value,
-                "env_steps": found.env_steps, "total_steps": found.total_steps, "training_return": found.episode_return, "error": found.error,
+                "folder": folder / planned.folder,
+                "task": config.task,
+                "variant": planned.variant,
+                "seed": config.seed,
+                "status": found.status.value,
+                "env_steps": found.env_steps,
+                "total_steps": found.total_steps,
+                "training_return": found.episode_return,
+                "error": found.error,
             }
-        )  # fmt: skip
+        )
     return {"format": 1, "name": spec.name, "folder": folder, "runs": runs}
 
 
 def _sweep(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> bool:
-    """True unless it was asked to stop."""
+    """Train the unfinished runs. Return False if the user stopped the sweep."""
     with contextlib.ExitStack() as stack:
         output_folder(folder)
         stack.enter_context(locked(folder))
@@ -136,7 +147,7 @@ def _backend(spec: SweepSpec, folder: pathlib.Path, parsed: SweepOptions) -> Abs
 
 
 class _Progress:
-    """Keeps the standing of every run and reads again only those that may have changed."""
+    """Status of every run. Only runs that may have changed are read again."""
 
     def __init__(self, spec: SweepSpec, folder: pathlib.Path, watch: AbstractWatch) -> None:
         self._spec, self._folder, self._watch = spec, folder, watch
@@ -171,14 +182,16 @@ def _conclude(spec: SweepSpec, folder: pathlib.Path, finished: bool) -> int:
         return INTERRUPTED
     if failed:
         print(
-            f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs, and --retry-failed tries them again"
+            f"{len(failed)} of {len(standings)} runs failed; their logs are in {folder}/logs; try them again "
+            "with --retry-failed"
         )
         return 1
     unfinished = [s for s in standings if s.status is not Status.FINISHED]
     if unfinished:
         which = ", ".join(f"{s.planned.label} ({s.status.value})" for s in unfinished)
         print(
-            f"{len(unfinished)} of {len(standings)} runs are not finished: {which}; their logs are in {folder}/logs"
+            f"{len(unfinished)} of {len(standings)} runs are not finished: {which}; their logs are in "
+            f"{folder}/logs"
         )
         return 1
     print(f"done: {len(standings)} runs in {folder}; see them with: costate report {folder}")

@@ -1,4 +1,4 @@
-"""``costate tasks``: the tasks with their sizes and training budgets, or one of them with what was learnt there."""
+"""``costate tasks``: list all tasks with their sizes and training budgets, or show one in detail."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from costate.experiments.known_returns import KnownReturns, known_returns
 from costate.learners import LEARNERS
 
 WIDTH, COLUMN = 100, 14
-# The paper's training blackout, at which optima are shown.
+# The paper's blackout probability in training, at which best possible returns are shown.
 DROPOUT = 0.5
 
 
@@ -23,11 +23,11 @@ DROPOUT = 0.5
 class TasksArguments:
     """List the tasks with their sizes and training budgets.
 
-    With a task: show its sensors, its engine, and what was learnt there.
+    With a task: show its sensors, its engine, and the best known returns.
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
-    """A task to show by itself."""
+    """A task to show in detail."""
     json: bool = False
     """Print the list, or the task, as one JSON document."""
 
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     if parsed.task:
         task, known = TASKS[parsed.task], known_returns(parsed.task)
         print(
-            as_json({"format": 1, "task": _record(task) | _more(task, known)})
+            as_json({"format": 1, "task": _record(task) | _details(task, known)})
             if parsed.json
             else sheet(task, known)
         )
@@ -55,22 +55,24 @@ def run(arguments: list[str]) -> int:
         )
         return 0
     print(
-        f"{'task':24} {'observed':>8} {'actions':>8} {'step (s)':>9} {'episode':>8} {'budget':>12}  {'engine':8} {'in paper'}"
+        f"{'task':24} {'observed':>8} {'actions':>8} {'step (s)':>9} {'episode':>8} {'budget':>12}  "
+        f"{'engine':8} {'in paper'}"
     )
     for task in tasks:
         mark = "yes" if task.in_paper else ""
-        sizes = f"{task.observation_size:>8} {task.action_size:>8} {_seconds(task.control_timestep):>9} {task.episode_steps:>8}"
+        step = _seconds(task.control_timestep)
+        sizes = f"{task.observation_size:>8} {task.action_size:>8} {step:>9} {task.episode_steps:>8}"
         print(f"{task.name:24} {sizes} {task.budget:>12,}  {task.engine:8} {mark}".rstrip())
     print()
     for family in TASKS.families.values():
         print(family.description)
     print("Tasks of your own: --tasks FILE, with a Python file that registers them (docs/own_world.md).")
-    print("`costate tasks TASK` shows one, with its sensors and what was learnt there.")
+    print("`costate tasks TASK` shows one, with its sensors and the best known returns.")
     return 0
 
 
 def sheet(task: Task, known: KnownReturns) -> str:
-    """One task for people."""
+    """Format the details of one task."""
     groups = ", ".join(f"{name} {size}" for name, size in task.observation)
     rows = [("observed", f"{task.observation_size} numbers: {groups}")]
     velocities = [name for name, _ in task.observation if shows_velocity(name)]
@@ -78,7 +80,7 @@ def sheet(task: Task, known: KnownReturns) -> str:
         rows.append(
             (
                 "",
-                f"--hide {VELOCITY} leaves out {', '.join(velocities)}; --hide takes the names of groups too",
+                f"--hide {VELOCITY} leaves out {', '.join(velocities)}; --hide also accepts names of groups",
             )
         )
     length = (
@@ -88,7 +90,7 @@ def sheet(task: Task, known: KnownReturns) -> str:
         ("controls", str(task.action_size)),
         (
             "control step",
-            f"{_seconds(task.control_timestep)} s" if math.isfinite(task.control_timestep) else "not known",
+            f"{_seconds(task.control_timestep)} s" if math.isfinite(task.control_timestep) else "unknown",
         ),
         ("episode", f"{task.episode_steps} steps{length}"),
         (
@@ -98,27 +100,27 @@ def sheet(task: Task, known: KnownReturns) -> str:
         ("engine", task.engine),
     ]
     if task.aliases:
-        rows.append(("elsewhere", ", ".join(task.aliases)))
+        rows.append(("also known as", ", ".join(task.aliases)))
     optimum = task.optimum(DROPOUT)
     if optimum is not None:
         rows.append(("best possible", f"{optimum.mean_return:.4g} at {DROPOUT:.0%} blackout"))
-    rows += _learnt(known)
+    rows += _best_returns(known)
     rows.append(("train", f"costate train {task.name}"))
     return "\n".join([task.name, *(line for name, text in rows for line in _row(name, text))])
 
 
 def _other_budgets(task: Task) -> str:
-    """The budgets of learners that take another than the task's."""
+    """Return the budgets of learners whose budget differs from the task's."""
     budgets = {name: LEARNERS[name]().budget(task) for name in LEARNERS.names()}
     return "".join(
         f", {budget:,} with --algorithm {name}" for name, budget in budgets.items() if budget != task.budget
     )
 
 
-def _learnt(known: KnownReturns) -> list[tuple[str, str]]:
+def _best_returns(known: KnownReturns) -> list[tuple[str, str]]:
     best = known.best_sighted
     if known.half_blind is None and best is None:
-        return [("learnt", "nothing that is written down here")]
+        return [("best return", "none on record")]
     rows = []
     if known.half_blind is not None:
         found = known.half_blind
@@ -130,7 +132,8 @@ def _learnt(known: KnownReturns) -> list[tuple[str, str]]:
         rows.append(
             (
                 "full sight",
-                f"{best.mean_return:.4g}, the best published: {best.method}{_after(best.steps)} ({best.source})",
+                f"{best.mean_return:.4g}, the best published: {best.method}{_after(best.steps)} "
+                f"({best.source})",
             )
         )
     return rows
@@ -151,20 +154,25 @@ def _row(name: str, text: str) -> list[str]:
 
 
 def _seconds(step: float) -> str:
-    """A control step in seconds; a dash where the engine does not say how long it is."""
+    """Format a control step in seconds; a dash if the engine does not say how long it is."""
     return f"{step:g}" if math.isfinite(step) else "–"
 
 
 def _record(task: Task) -> dict[str, Any]:
     return {
-        "name": task.name, "observation": [{"name": name, "size": size} for name, size in task.observation], "action_size": task.action_size,
-        "control_timestep": task.control_timestep, "episode_steps": task.episode_steps, "budget": task.budget, "engine": task.engine,
+        "name": task.name,
+        "observation": [{"name": name, "size": size} for name, size in task.observation],
+        "action_size": task.action_size,
+        "control_timestep": task.control_timestep,
+        "episode_steps": task.episode_steps,
+        "budget": task.budget,
+        "engine": task.engine,
         "in_paper": task.in_paper,
-    }  # fmt: skip
+    }
 
 
-def _more(task: Task, known: KnownReturns) -> dict[str, Any]:
-    """What a single task has beside its record in the list."""
+def _details(task: Task, known: KnownReturns) -> dict[str, Any]:
+    """Return the entries of a single task that the list does not show."""
     optimum = task.optimum(DROPOUT)
     return {
         "aliases": task.aliases,

@@ -1,4 +1,4 @@
-"""``costate train``: a new run, several seeds of it, or the continuation of one."""
+"""``costate train``: start a run, train several seeds together, or continue a run."""
 
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ from costate._base.other_names import task_by_position, with_our_names
 from costate._base.plain_data import chosen_parts, with_parts
 from costate.cli.arguments import read_arguments
 from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
-from costate.cli.help_text import Layout
+from costate.cli.help_text import HelpLayout
 from costate.cli.settings import flag_of, sentences_of, settings_of
 from costate.config.naming import variant_name
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
@@ -34,7 +34,7 @@ from costate.training.continuation import refusals
 if TYPE_CHECKING:
     from costate.training.console import AbstractReporter
 
-# What brings settings of its own, for those who list all of them.
+# Choices that add settings of their own, so that the full list of settings includes them.
 BESIDE: tuple[list[str], ...] = (
     [],
     *(["--algorithm", name] for name in LEARNERS.names()[1:]),
@@ -56,12 +56,16 @@ LEARNER_PARTS = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class CommonArguments:
-    """What training needs to know, whatever the learner."""
+    """Training settings that do not depend on the learner."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
-    """Task to train on; `costate tasks` lists them. gym:ID is one of Gymnasium. Not given with --resume."""
+    """Task to train on; `costate tasks` lists them. gym:ID is a task of Gymnasium. Not given with --resume.
+    """
     algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
-    """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps. Each has settings of its own."""
+    """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps.
+
+    Each has its own settings.
+    """
     preset: PresetName = "nc-gru"  # type: ignore[valid-type]
     """Variant that supplies the defaults below."""
     core: CoreName = "gru"  # type: ignore[valid-type]
@@ -69,38 +73,53 @@ class CommonArguments:
     readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
     """Control law that turns the hidden state into an action."""
     seed: int = 0
-    """Seed of weights, noise, sensor faults and episodes."""
+    """Seed of initial weights, noise, sensor faults and episodes."""
     seeds: int = 1
-    """Train so many seeds together in one program, counted from --seed; each has a folder of its own."""
+    """Number of seeds to train together in one program, counted from --seed. Each has its own folder."""
     devices: int | None = None
-    """Devices that share the learner's work; None for all that can be used."""
+    """Number of devices that share the learner's work; None for all that can be used."""
     steps: int | None = None
-    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic. With --resume, the run's new length."""
+    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic.
+
+    With --resume, the run's new total.
+    """
     out: pathlib.Path | None = None
-    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED. With several seeds, the folder that holds their folders."""
+    """Folder of the run; None for runs/TASK/VARIANT/seed-SEED.
+
+    With several seeds, the folder that contains theirs.
+    """
     resume: pathlib.Path | None = None
-    """Folder of a run to continue, instead of starting a new one; or a folder of several seeds, to continue them together."""
+    """Folder of a run to continue instead of starting a new one, or a folder of several seeds to continue
+    together.
+    """
     overwrite: bool = False
     """Delete the run that is already in the folder."""
     wandb: str | None = None
-    """Project at Weights & Biases to log to as well; without it nothing is sent anywhere. Offline with WANDB_MODE=offline."""
+    """Weights & Biases project to log to as well.
+
+    Without it nothing is sent anywhere. WANDB_MODE=offline keeps the log on disk.
+    """
     live: bool = False
-    """Serve curves and the newest policy in the browser while training goes on."""
+    """Show learning curves and the newest policy in the browser during training."""
     port: int = 8080
     """Port of --live, or the first free one after it."""
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     evaluate_every: int | None = None
-    """Environment steps between two evaluations without exploration noise; None for about 2 % of the time, 0 for none."""
+    """Environment steps between two evaluations without exploration noise; None for about 2 % of the training
+    time, 0 for none.
+    """
     diverged: Literal["stop", "slow-down"] = "stop"
-    """When a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
+    """Reaction to a NaN or infinite loss: stop, or return to the last good checkpoint with half the learning
+    rate, a few times.
+    """
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
     policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
 
 
 def _arguments_of(name: str) -> type[Any]:
-    """The arguments of train with the settings of a learner."""
+    """Return the class of train's arguments with the settings of a learner."""
     kind, others = LEARNERS[name], [other for other in LEARNERS.names() if other != name]
     settings = Annotated[kind, tyro.conf.arg(name="")]  # type: ignore[valid-type]
     usual, described = kind(), sentences_of(kind)
@@ -118,20 +137,20 @@ def _arguments_of(name: str) -> type[Any]:
     listed = ", ".join(f"with --algorithm {other}, those of {LEARNERS[other].label}" for other in others)
     made.__doc__ = (
         f"Train a recurrent policy on a task whose sensors fail, or continue a run.\n\n"
-        f"The settings of the learner are those of {kind.label}; {listed}."
+        f"The learner's settings are those of {kind.label}; {listed}."
     )
     return made
 
 
 ARGUMENTS_OF = {name: _arguments_of(name) for name in LEARNERS.names()}
-"""Learner → the arguments of train with its settings."""
+"""Learner → the class of train's arguments with its settings."""
 
 
-LAYOUT = Layout(
+LAYOUT = HelpLayout(
     examples=(
         ("costate train CartpoleSwingup --steps 1e6", "Ctrl-C saves and stops"),
         ("costate train WalkerStand --preset fast", "stands half blind within a minute"),
-        ("costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "go on after that"),
+        ("costate train --resume runs/CartpoleSwingup/nc-gru/seed-0", "continue"),
     ),
     groups={
         "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
@@ -149,30 +168,30 @@ LAYOUT = Layout(
         "overwrite": "Delete the run that is already in the folder.",
         "resume": "Folder of a run to continue.",
         "task": "Task to train on; `costate tasks` lists them.",
-        "sensors.dropout": "Probability that all sensors go dark for a step.",
-        "sensors.group_dropout": "The same of each group of sensors by itself.",
-        "sensors.burst_length": "Mean length of blackouts, in steps, if they last.",
+        "sensors.dropout": "Probability of a blackout of all sensors at a step.",
+        "sensors.group_dropout": "The same for each group of sensors by itself.",
+        "sensors.burst_length": "Mean length of blackouts in steps, if longer than one.",
         "sensors.noise": "Standard deviation of noise on every sensor.",
         "sensors.hide": "Groups of sensors to leave out; `velocity` for all velocities.",
         "algorithm": "PPO, or soft actor-critic, which needs fewer steps.",
-        "rollout.environments": "Environments side by side.",
+        "rollout.environments": "Number of parallel environments.",
         "learner.costate_coef": "Weight of the co-state loss.",
-        "learner.learning_rate": "Adam's step size at the start.",
-        "core": "Memory:",
-        "policy.hidden_size": "Width of the memory.",
+        "learner.learning_rate": "Adam's initial learning rate.",
+        "core": "Recurrent core:",
+        "policy.hidden_size": "Size of the hidden state.",
         "evaluate_every": "Environment steps between two evaluations; 0 for none.",
         "checkpoint_every": "Iterations between two checkpoints.",
         "live": "Watch training in the browser.",
-        "wandb": "Project at Weights & Biases to log to as well.",
+        "wandb": "Weights & Biases project to log to as well.",
     },
-    closing="All {count} settings: `costate train --help-all`; those of "
-    + ", ".join(f"{LEARNERS[name].label}: --algorithm {name} --help-all" for name in LEARNERS.names()[1:])
+    closing="All {count} settings: `costate train --help-all`; "
+    + ", ".join(f"for {LEARNERS[name].label}, add --algorithm {name}" for name in LEARNERS.names()[1:])
     + ".",
 )  # fmt: skip
 
 
 def arguments_for(words: list[str]) -> CommonArguments:
-    """The arguments that train has beside what stands in ``words``: the learner, the core and the readout decide about them."""
+    """Return the arguments of train, with defaults, for the learner, core and readout chosen in ``words``."""
     return _train_defaults(words)
 
 
@@ -190,7 +209,7 @@ def run(arguments: list[str]) -> int:
         changes = _changes(parsed.resume, open_run(runs[0]).config, parsed, arguments)
         with (
             contextlib.closing(reporter_for_stdout()) as reporter,
-            _shown(parsed, open_run(runs[0]).config, runs[0], reporter),
+            _live_view(parsed, open_run(runs[0]).config, runs[0], reporter),
         ):
             outcomes = resume_together(
                 runs,
@@ -212,12 +231,13 @@ def run(arguments: list[str]) -> int:
         where = (parsed.out or folder) if many else (parsed.out or folder / f"seed-{configs[0].seed}")
         if many and (where / CONFIG_FILE).is_file():
             raise RunDirectoryError(
-                f"{where} is a run itself, so the folders of several seeds cannot go into it. Choose another folder with --out."
+                f"{where} is a run itself, so it cannot contain the folders of several seeds. Choose another "
+                "folder with --out."
             )
         outs = [where / f"seed-{config.seed}" if many else where for config in configs]
         with (
             contextlib.closing(reporter_for_stdout()) as reporter,
-            _shown(parsed, configs[0], outs[0], reporter),
+            _live_view(parsed, configs[0], outs[0], reporter),
         ):
             outcomes = train_together(
                 configs,
@@ -238,29 +258,26 @@ def run(arguments: list[str]) -> int:
     run = outcomes[0].run
     folders = ", ".join(outcome.run.path.name for outcome in outcomes)
     what = f"{where}/ ({folders}, each with" if len(outcomes) > 1 else f"{run.path} ("
-    print(
-        f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); evaluate with: costate evaluate {run.path}".replace(
-            "( ", "("
-        )
-    )
+    line = f"done: {what} metrics.jsonl, {run.learning_curve.name}, checkpoints/); "
+    print(f"{line}evaluate with: costate evaluate {run.path}".replace("( ", "("))
     return 0
 
 
 def _all_flags() -> set[str]:
-    """Flags of train, whatever the learner."""
+    """Return the flags of train for all learners."""
     return {flag for kind in ARGUMENTS_OF.values() for setting in settings_of(kind) for flag in setting.names}
 
 
-def _shown(
+def _live_view(
     arguments: CommonArguments, config: RunConfig, out: pathlib.Path, reporter: "AbstractReporter"
 ) -> contextlib.AbstractContextManager[None]:
-    """The live view of the first run, if it was asked for."""
+    """Return a context with the live view of the first run, if it was requested."""
     if not arguments.live:
         return contextlib.nullcontext()
     from costate.show.live import check_watchable, watched
 
     if arguments.resume is None:
-        # Before the view starts, which would show what is in the folder now.
+        # Checked before the view starts, which would show the run that is in the folder now.
         check_free(out, overwrite=arguments.overwrite)
     check_watchable(config, arguments.port)
     return watched(out, arguments.port, arguments.resume is not None, reporter.say)
@@ -276,7 +293,10 @@ def _seed_configs(config: RunConfig, seeds: int) -> list[RunConfig]:
 
 
 def _train_defaults(arguments: list[str]) -> CommonArguments:
-    """Defaults as the task, the preset, the core and the readout on the command line imply them; those of the run itself where one is resumed."""
+    """Return the defaults implied by the task, preset, core and readout on the command line.
+
+    With --resume they are the settings of the run.
+    """
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--algorithm", "--preset", "--core", "--readout", "--resume", *map(flag_of, LEARNER_PARTS)):
         peek.add_argument(flag)
@@ -284,7 +304,7 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
     if chosen.resume is not None:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
         return _as_arguments(config, config.learner.usual_preset())
-    # An unknown preset is left to the parser proper, whose error shows the choices.
+    # An unknown preset is left to the full parser, whose error shows the choices.
     name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
     task = _task_among(rest)
     config = preset(name, task or next(iter(TASKS)).name)
@@ -298,13 +318,16 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
 
 
 def _task_among(words: list[str]) -> str | None:
-    """The task on a command line. None if there is none: the parser proper says what is missing or unknown."""
+    """Return the task on a command line.
+
+    None if there is none: the full parser says what is missing or unknown.
+    """
     behind_flags = [
         word
         for before, word in itertools.pairwise(["", *words])
         if before.startswith("--") and "=" not in before
     ]
-    # A word behind a flag is more likely its value; some flags have none.
+    # A word behind a flag is more likely its value, but some flags take no value.
     for word in (*(word for word in words if word not in behind_flags), *behind_flags):
         with contextlib.suppress(ConfigError):
             return TASKS[word].name
@@ -360,7 +383,7 @@ def _learner(arguments: CommonArguments) -> LearnerConfig:
 
 
 class _Changes(NamedTuple):
-    """What a run is given anew when it goes on; None for what stays."""
+    """New values of the settings that may change when a run is resumed; None for settings that stay."""
 
     steps: int | None
     checkpoint_every: int | None
@@ -369,12 +392,13 @@ class _Changes(NamedTuple):
 
 
 def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, arguments: list[str]) -> _Changes:
-    """What was asked for of the settings that may change while a run goes on. Any other that differs is an error that gives the reason."""
+    """Return the requested changes of a resumed run. Raise for settings that may not change."""
     flags = {argument.split("=")[0].replace("_", "-") for argument in arguments}
     meaningless = sorted(flags & {"--preset", "--out", "--overwrite", "--seeds"})
     if meaningless:
         raise ConfigError(
-            f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} as it is. Leave it out."
+            f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} with its own "
+            f"settings. Leave {'it' if len(meaningless) == 1 else 'them'} out."
         )
     # A part of another name stands for its default settings.
     names = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(parsed)}
@@ -383,15 +407,17 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
     refused = refusals(config, wanted)
     if refused:
         raise ConfigError(
-            f"{run} cannot be resumed with another config. Changed: {'; '.join(refused)}. Leave these flags out, or start a new run with --out. A "
-            f"run that goes on can only be given other --steps, --checkpoint-every, --evaluate-every and --diverged."
+            f"{run} cannot be resumed with a different config. Changed: {'; '.join(refused)}. Leave these "
+            "flags out, or start a new run with --out. Only --steps, --checkpoint-every, --evaluate-every "
+            "and --diverged can change when a run is resumed."
         )
     if wanted.evaluate_every is None and config.evaluate_every is not None:
         raise ConfigError(
-            f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 for no evaluation."
+            f"evaluate_every is {config.evaluate_every} in {run}. To change it, give a number of steps, or 0 "
+            "for no evaluation."
         )
     return _Changes(
-        # A flag that says what the first run has already can be news to the others.
+        # A flag with the value of the first run can still be a change for the other seeds.
         wanted.total_steps if "--steps" in flags or wanted.steps != config.steps else None,
         wanted.checkpoint_every
         if "--checkpoint-every" in flags or wanted.checkpoint_every != config.checkpoint_every

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyArguments:
-    """Train iterations of a run again from its config and seed, and compare them with its log and with the weights that it saved.
+    """Train iterations of a run again from its config and seed, and compare every number.
 
-    What was compared is said exactly. Exit code 1 if any bit of it differs.
+    The numbers are compared with the run's log and its saved weights. The output lists exactly what was
+    compared. The exit code is 1 if any bit differs.
     """
 
     run: Annotated[tyro.conf.Positional[pathlib.Path], tyro.conf.arg(metavar="RUN")]
     """Run directory."""
     iterations: int = 2
-    """How many to train again, from the first."""
+    """Number of iterations to train again, from the first."""
     all: bool = False
-    """Train all that is in the log again, which takes as long as the run did."""
+    """Train all logged iterations again, which takes as long as the run did."""
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
@@ -38,23 +39,23 @@ ARGUMENTS = VerifyArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Train iterations of a run again, and compare them with what is in its folder."""
+    """Train the first iterations of a run again, and compare every number."""
     from costate.trained.verification import verify
     from costate.trained.verified_words import sentences
 
     parsed = read_arguments("verify", VerifyArguments, arguments)
     trained = open_run(parsed.run)
-    with document_on_stdout(parsed.json) as give:
+    with document_on_stdout(parsed.json) as emit:
         with countdown() as tell:
             result = verify(trained, None if parsed.all else parsed.iterations, tell)
         for sentence in sentences(result):
             print(sentence)
-        give(_document(result))
+        emit(_document(result))
     return 0 if result.same else 1
 
 
 def _document(result: "Verification") -> dict[str, Any]:
-    """The result for scripts."""
+    """Convert the result to plain data, for scripts."""
 
     def places(saved: "Sequence[Saved]") -> list[dict[str, Any]]:
         return [each._asdict() for each in saved]

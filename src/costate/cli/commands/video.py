@@ -1,4 +1,4 @@
-"""``costate video``: a policy as a film."""
+"""``costate video``: film a policy."""
 
 import dataclasses
 import pathlib
@@ -18,33 +18,40 @@ from costate.show.settings import FilmConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Video:
-    """Film a trained policy without a display. The picture goes dim while its sensors are dark; a strip below shows when they were.
+class VideoArguments:
+    """Film a trained policy, without a display.
 
-    Several runs, or with --grid several policies of one run from the start of training to its end, move side by side under the same blackouts.
+    The picture dims during blackouts, and a strip below shows when they were.
+
+    Several runs, or with --grid several policies of one run from the start of training to its end, are filmed
+    side by side under the same blackouts.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
     """Run directories."""
     out: pathlib.Path | None = None
-    """File to write, .mp4 or .gif, or an existing folder to write it into; RUN/videos/… if not given."""
+    """File to write, .mp4 or .gif, or an existing folder to write it into; None for RUN/videos/…."""
     grid: bool = False
-    """Compare policies of one run from the start of training to its end: milestones, and the newest checkpoints."""
+    """Compare policies of one run from the start of training to its end: its milestones and newest
+    checkpoints.
+    """
     at: tuple[int | Literal["best"], ...] = ()
-    """Training steps of the policies to compare, if not those that --grid would choose; `best` for the best one."""
+    """Training steps of the policies to compare, instead of those that --grid chooses; `best` for the best
+    one.
+    """
     film: Annotated[FilmConfig, tyro.conf.arg(name="")] = FilmConfig()
     json: bool = False
     """Print the result as one JSON document, and everything else to stderr."""
 
 
-ARGUMENTS = Video
+ARGUMENTS = VideoArguments
 
 
 def run(arguments: list[str]) -> int:
     """Film trained policies, without a display."""
-    options = read_arguments("video", Video, arguments)
+    options = read_arguments("video", VideoArguments, arguments)
     require("A film", "mujoco", "trimesh")
-    # Imported after --help was answered: it takes seconds.
+    # Imported late, so that --help does not wait for it: it takes seconds.
     from costate.show.film import film, tiles_of
 
     if not options.runs:
@@ -54,7 +61,7 @@ def run(arguments: list[str]) -> int:
     kind = "grid" if len(tiles) > 1 else f"step_{tiles[0].step:012d}"
     name = f"{runs[0].config.task_record.folder}_{kind}.mp4"
     out = output_file(options.out or runs[0].path / "videos" / name, name)
-    with document_on_stdout(options.json) as give:
+    with document_on_stdout(options.json) as emit:
         with countdown() as tell:
             returns = film(
                 tiles, options.film, out, lambda warning: print(f"warning: {warning}", file=sys.stderr), tell
@@ -66,5 +73,5 @@ def run(arguments: list[str]) -> int:
             {"run": tile.run.path, "step": tile.step, "return": total}
             for tile, total in zip(tiles, returns, strict=True)
         ]
-        give({"film": out, "policies": policies})
+        emit({"film": out, "policies": policies})
     return 0

@@ -1,4 +1,4 @@
-"""``costate view``: look at a policy in the browser."""
+"""``costate view``: show a policy in the browser."""
 
 import dataclasses
 import pathlib
@@ -14,10 +14,11 @@ from costate.show.settings import ViewConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
-    """Look at a trained policy in the browser: the robot in real time, blackouts at will, and the memory as the co-state that it is meant to be.
+class ViewArguments:
+    """Show a trained policy in the browser, in real time.
 
-    Give two runs of one task to see them side by side under the same blackouts.
+    Blackouts are at a click, and the hidden state is shown as the co-state that it approximates. Give two
+    runs of one task to see them side by side under the same blackouts.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[pathlib.Path, ...]], tyro.conf.arg(metavar="RUN…")]
@@ -25,14 +26,14 @@ class View:
     view: Annotated[ViewConfig, tyro.conf.arg(name="")] = ViewConfig()
 
 
-ARGUMENTS = View
+ARGUMENTS = ViewArguments
 
 
 def run(arguments: list[str]) -> int:
-    """Look at a trained policy in the browser, with its blackouts and co-states."""
-    options = read_arguments("view", View, arguments)
+    """Show a trained policy in the browser, with its blackouts and co-states."""
+    options = read_arguments("view", ViewArguments, arguments)
     require("The live view", "viser", "mujoco")
-    # Imported after --help was answered: it takes seconds.
+    # Imported late, so that --help does not wait for it: it takes seconds.
     from costate.show.view import view
 
     with stop_requests(b"\nclosing\n") as stop:
