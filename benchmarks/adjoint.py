@@ -1,8 +1,8 @@
-"""How long the true co-states of one episode take: what produced the times in docs/adjoint.md.
+"""Measure how long the true co-states of one episode take: the times in docs/adjoint.md.
 
     python benchmarks/adjoint.py WalkerStand
 
-The policy has fresh weights. Times include compilation, and grow with the number of contacts that the robot makes.
+The policy is untrained. Times include compilation, and grow with the number of the robot's contacts.
 """
 
 import os
@@ -41,14 +41,16 @@ def main(
     derived, work = time.perf_counter(), time.process_time() - worked
     load = os.getloadavg()[0]
     print(
-        f"{task}, {steps} steps, {len(costates.names)} components, {threads} threads, load of the machine {load:.1f} on {os.cpu_count()} cores"
+        f"{task}, {steps} steps, {len(costates.names)} components, {threads} threads, load average "
+        f"{load:.1f} on {os.cpu_count()} cores"
     )
     print(
-        f"recording {recorded - start:.1f} s, co-states {derived - recorded:.1f} s, in which all cores together worked {work:.1f} s"
+        f"recording {recorded - start:.1f} s, co-states {derived - recorded:.1f} s, of which {work:.1f} s of "
+        "processor time"
     )
     sizes = np.linalg.norm(costates.closed_loop, axis=1)
     print(
-        "size of the closed-loop co-state, every tenth of the episode: "
+        "norm of the closed-loop co-state, every tenth of the episode: "
         + " ".join(f"{size:.2g}" for size in sizes[:: max(steps // 10, 1)])
     )
 

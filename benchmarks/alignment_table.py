@@ -1,6 +1,8 @@
-"""The table of docs/alignment.md: what `costate align` found in groups of runs, as means over seeds with 95 % intervals of Student's t.
+"""Print the table of docs/alignment.md: `costate align` results in groups of runs.
 
-python benchmarks/alignment_table.py GRU=runs/LQR/gru NC-GRU=runs/LQR/nc-gru
+Numbers are means over seeds with 95 % intervals of Student's t.
+
+    python benchmarks/alignment_table.py GRU=runs/LQR/gru NC-GRU=runs/LQR/nc-gru
 """
 
 import pathlib
@@ -19,7 +21,7 @@ CONFIDENCE = 0.95
 
 
 def rows(example: Found) -> list[tuple[str, Callable[[Found], float], int]]:
-    """Names of quantities, how to read them, and their digits."""
+    """Return the labels of the quantities, how to read them, and their decimals."""
     lines: list[tuple[str, Callable[[Found], float], int]] = []
 
     def add(name: str, read: Callable[[Found], float], digits: int = 2) -> None:
@@ -59,7 +61,7 @@ def rows(example: Found) -> list[tuple[str, Callable[[Found], float], int]]:
 
 
 def cell(values: list[float], digits: int) -> str:
-    """Mean ± half of the interval."""
+    """Format the mean ± half of the interval."""
     half = (
         scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)
         * np.std(values, ddof=1)
@@ -79,13 +81,11 @@ def main() -> None:
             for file in sorted(pathlib.Path(folder).glob("**/alignment/alignment.json"))
         ]
         groups[name] = [each for each in found if each is not None]
-    print(
-        f"| | {' | '.join(f'{name} ({len(found)} seeds)' for name, found in groups.items())} |\n|---|{'---|' * len(groups)}"
-    )
+    head = " | ".join(f"{name} ({len(found)} seeds)" for name, found in groups.items())
+    print(f"| | {head} |\n|---|{'---|' * len(groups)}")
     for name, read, digits in rows(next(iter(groups.values()))[0]):
-        print(
-            f"| {name} | {' | '.join(cell([read(each) for each in found], digits) for found in groups.values())} |"
-        )
+        cells = (cell([read(each) for each in found], digits) for found in groups.values())
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

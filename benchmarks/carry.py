@@ -1,9 +1,11 @@
-"""Carry a sweep from one machine to another: one archive of what its reports need and of what its unfinished runs go on from.
+"""Carry a sweep from one machine to another in one archive.
 
-python benchmarks/carry.py pack sweeps/walker_coefficient walker.tar.xz
-python benchmarks/carry.py unpack walker.tar.xz sweeps/walker_coefficient && costate sweep benchmarks/sweeps/walker_coefficient.toml
+    python benchmarks/carry.py pack sweeps/walker_coefficient walker.tar.xz
+    python benchmarks/carry.py unpack walker.tar.xz sweeps/walker_coefficient
+    costate sweep benchmarks/sweeps/walker_coefficient.toml
 
-Of a finished run the weights are left behind; its curves and evaluations are all that is still needed. Of another the newest checkpoint comes along.
+The archive contains what reports and unfinished runs need. A finished run needs its curves and evaluations
+only, so its weights are left out. An unfinished run comes with its newest checkpoint.
 """
 
 import argparse
@@ -45,7 +47,7 @@ def pack(sweep: pathlib.Path, archive: pathlib.Path) -> None:
 
 
 def contents(sweep: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Every file that comes along."""
+    """Yield every file of the archive."""
     yield sweep / MANIFEST
     for entry in json.loads((sweep / MANIFEST).read_text())["runs"]:
         run = sweep / entry["folder"]
@@ -59,11 +61,11 @@ def contents(sweep: pathlib.Path) -> Iterator[pathlib.Path]:
             yield from (
                 path for path in sorted(saved[-1].iterdir()) if path.name == RECORD_FILE or not finished
             )
-            # The best policy so far; a better one takes its place.
+            # The best policy so far, which a better one may replace.
             yield from (
                 () if finished else sorted(path for path in (run / "best").rglob("*") if path.is_file())
             )
-            # What soft actor-critic remembers lies beside its checkpoints.
+            # The replay of soft actor-critic lies beside its checkpoints.
             yield from (
                 ()
                 if finished
@@ -73,13 +75,11 @@ def contents(sweep: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def unpack(archive: pathlib.Path, sweep: pathlib.Path) -> None:
     if sweep.exists():
-        raise SystemExit(
-            f"{sweep} exists. Unpack into a folder that does not, so that nothing of another sweep is overwritten."
-        )
+        raise SystemExit(f"{sweep} exists. Unpack into a new folder, so that no other sweep is overwritten.")
     with tarfile.open(archive) as file:
-        # Refuses names that lead out of the folder, links and devices.
+        # The filter refuses names that lead out of the folder, links and devices.
         file.extractall(sweep, filter="data")
-    print(f"{sweep}: unpacked; `costate sweep` with the same specification and --out {sweep} goes on with it")
+    print(f"{sweep}: unpacked; continue with `costate sweep`, the same specification and --out {sweep}")
 
 
 if __name__ == "__main__":

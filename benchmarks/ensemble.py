@@ -1,6 +1,8 @@
-"""How training slows down with the hypotheses of an ensemble: seconds of one update and one rollout step for each size, in one run.
+"""Measure how training slows down with the number of hypotheses of an ensemble.
 
-python benchmarks/ensemble.py [TASK]
+    python benchmarks/ensemble.py [TASK]
+
+Prints the seconds of one rollout and one update for each size.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ REPEATS = 3
 
 
 def seconds(task: str, ensemble: int) -> tuple[float, float]:
-    """The fastest rollout and update of a few."""
+    """Return the fastest rollout and the fastest update of a few."""
     config = preset("nc-gru", task)
     config = dataclasses.replace(config, policy=dataclasses.replace(config.policy, ensemble=ensemble))
     with contextlib.closing(make_env(task, config.rollout.environments, (0,), config.sensors)) as env:

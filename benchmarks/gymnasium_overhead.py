@@ -1,10 +1,11 @@
-"""What it costs to step a Gymnasium vector environment from inside a compiled loop, beside stepping the same one in plain Python.
-
-Both get the same actions, made beforehand, and take turns in short stretches, each going first every other time, so that both see the same minutes.
-The plain loop does nothing but `env.step`; the compiled one also checks, flattens and stacks what it is shown. Prints lower quartiles and medians as
-JSON; on a busy machine the former say more.
+"""Measure the overhead of stepping a Gymnasium vector environment from inside a compiled loop.
 
     python benchmarks/gymnasium_overhead.py --id Pendulum-v1 --environments 32
+
+The same environment is also stepped in plain Python. Both get the same actions, made beforehand. They take
+turns in short stretches and in which goes first, so that both see the same load. The plain loop only calls
+`env.step`; the compiled one also checks, flattens and stacks observations. Lower quartiles and medians are
+printed as JSON. On a busy machine the lower quartiles say more.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def main() -> None:
         for take_turn in (step_inside, step_outside) if repeat % 2 else (step_outside, step_inside):
             take_turn()
     steps = given.steps * given.environments
-    # The first of each is left out. Rows: lower quartile and median; columns: compiled and plain.
+    # The first time of each is left out. Rows: lower quartile and median; columns: compiled and plain.
     wall, processor = (
         np.array([np.percentile([row[i] for row in rows[1:]], (25, 50)) for rows in (inside, outside)]).T
         for i in range(2)

@@ -1,13 +1,15 @@
-"""How far soft actor-critic comes in so many minutes while half blind, beside what was published for PPO with full sight.
+"""Compare half-blind soft actor-critic after some minutes with published returns of PPO with full sight.
 
-    taskset -c 0 python benchmarks/half_blind.py CheetahRun WalkerRun --minutes 15 30 60 --runs runs/half_blind
+    taskset -c 0 python benchmarks/half_blind.py CheetahRun WalkerRun --minutes 15 30 60 --runs
+    runs/half_blind
     python benchmarks/half_blind.py --runs runs/half_blind --minutes 15 30 60 --out docs/results/half_blind
 
-The first command trains: every task to the first limit, then those that are not there yet to the next one, going on where they were. A run is
-there, and stops, when its training return over the last five episodes of every environment that does not explore at random (80 with the default of
-16; exploring controls, blackouts) is 95 % of the sighted figure. The second, without
-tasks, evaluates what there is and writes table, numbers and picture. Minutes are those of a run's own clock: compiling and saving count, pauses
-between limits do not.
+The first command trains every task up to the first limit, then continues those that have not reached their
+mark up to the next limit. The mark is 95 % of the published return. A run reaches it, and stops, by its
+training return (exploring controls, blackouts) over the last five episodes of every environment that does not
+explore at random: 80 episodes with the default of 16 environments. The second command, without tasks,
+evaluates the runs and writes table, numbers and picture. Minutes are those of a run's own clock: compiling
+and saving count, pauses between limits do not.
 """
 
 import argparse
@@ -31,15 +33,17 @@ from costate.runs.pictures import from_zero
 from costate.runs.run_directory import open_run
 from costate.trained.evaluation import evaluate
 
-# The highest published return of PPO with full observation, at tens of millions of steps or more: SLM-Lab (100 M steps) or tuned runs of MuJoCo
-# Playground (second-hand; the middle where a range is given). Other methods are higher on some tasks: `costate tasks TASK` shows the best.
+# The highest published return of PPO with full observation, after tens of millions of steps or more: SLM-Lab
+# (100 M steps) or tuned runs of MuJoCo Playground (second-hand; the middle of a range). Other methods are
+# higher on some tasks: `costate tasks TASK` shows the best.
 SIGHTED = {
     task: found.mean_return
     for task in PAPER_TASKS
     if (found := known_returns(task).best_sighted_by("PPO")) is not None
 }
-# Where the default settings find nothing in a few minutes: rewards that are met by accident, and differences between controls that are small beside
-# the error of a critic. More environments cost next to nothing there, because the physics is fast.
+# Settings for tasks on which the defaults learn nothing in a few minutes: rewards are found by accident, and
+# differences between controls are small compared with the critic's error. More environments cost almost
+# nothing there, because the physics is fast.
 PATIENT = (
     "--learning-rate",
     "5e-4",
@@ -55,41 +59,41 @@ SETTINGS = {
     "FishSwim": (*PATIENT, "--environments", "64", "--steps-per-update", "64"),
 }
 SHARE = 0.95
-# A row is an episode of each environment.
+# Rows of the log in the mean. A row is one episode of each environment.
 ROWS = 5
 DROPOUTS = (0.5, 0.75)
 
 
 def mark(task: str) -> float:
-    """The return at which a run is there."""
+    """Return the return at which a run stops."""
     return SHARE * SIGHTED.get(task, float("inf"))
 
 
 def clock(path: pathlib.Path) -> float:
-    """Minutes that a run has been trained for."""
+    """Return the minutes that a run has been trained for."""
     rows = open_run(path).read_metrics() if path.exists() else []
     return rows[-1][CLOCK] / 60.0 if rows else 0.0
 
 
-def there(path: pathlib.Path, task: str) -> bool:
-    """Whether its newest episodes return enough."""
+def reached_mark(path: pathlib.Path, task: str) -> bool:
+    """Return True if the newest episodes reach the mark."""
     known = points(open_run(path))[-ROWS:] if path.exists() else []
     return len(known) == ROWS and statistics.fmean(value for _, _, value in known) >= mark(task)
 
 
 def train(task: str, path: pathlib.Path, minutes: float, options: list[str]) -> None:
-    """Train, or go on, until the run is there or its minutes are over."""
+    """Start or continue training until the run reaches the mark or its minutes are over."""
     started = (
         ["train", "--resume", str(path)] if path.exists() else ["train", task, "--out", str(path), *options]
     )
     process = subprocess.Popen([sys.executable, "-m", "costate.cli", *started], stdout=subprocess.DEVNULL)
     while process.poll() is None:
         time.sleep(5.0)
-        if (path / "metrics.jsonl").exists() and (clock(path) >= minutes or there(path, task)):
+        if (path / "metrics.jsonl").exists() and (clock(path) >= minutes or reached_mark(path, task)):
             process.send_signal(signal.SIGINT)
             process.wait()
     if process.returncode not in (0, INTERRUPTED):
-        raise SystemExit(f"Training {task} ended with exit code {process.returncode}; what it said is above.")
+        raise SystemExit(f"Training {task} ended with exit code {process.returncode}; see its output above.")
 
 
 def result_of(path: pathlib.Path, task: str, minutes: list[float], episodes: int) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def table(found: dict[str, dict[str, Any]], minutes: list[float]) -> str:
         "task",
         *(f"{limit:g} min" for limit in minutes),
         "end",
-        "95 % of sight reached",
+        "95 % of full sight reached",
         "evaluated at 50 %",
         "at 75 %",
         "published with full sight",
@@ -131,7 +135,7 @@ def table(found: dict[str, dict[str, Any]], minutes: list[float]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for task, each in found.items():
         reached, sighted = each["reached"], each["sighted"]
-        missing = "there" if reached else "not run"
+        missing = "reached" if reached else "not run"
         cells = [
             f"{each['after_minutes'][f'{limit:g}']:.0f}" if f"{limit:g}" in each["after_minutes"] else missing
             for limit in minutes
@@ -168,7 +172,7 @@ def publish(runs: pathlib.Path, seed: int, minutes: list[float], episodes: int, 
         task: runs / task / f"seed-{seed}" for task in PAPER_TASKS if (runs / task / f"seed-{seed}").exists()
     }
     if not paths:
-        raise SystemExit(f"There are no runs in {runs}. Train some first: name tasks.")
+        raise SystemExit(f"There are no runs in {runs}. Train some first: give tasks.")
     found = {task: result_of(path, task, minutes, episodes) for task, path in paths.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".json").write_text(json.dumps({"seed": seed, "tasks": found}, indent=1) + "\n")
@@ -180,24 +184,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tasks", nargs="*", help="what to train; none to publish what there is")
+    parser.add_argument("tasks", nargs="*", help="tasks to train; none to publish the existing runs")
     parser.add_argument("--minutes", nargs="+", type=float, default=[15.0, 30.0, 60.0])
     parser.add_argument("--preset", default="sac-gru")
     parser.add_argument(
         "--capacity",
         type=int,
         default=1_000_000,
-        help="steps in the replay, where a task has no settings of its own",
+        help="steps in the replay, for tasks without settings of their own",
     )
-    parser.add_argument("--steps", type=int, default=100_000_000, help="more than the minutes allow")
+    parser.add_argument(
+        "--steps", type=int, default=100_000_000, help="total steps, more than the minutes allow"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--episodes", type=int, default=100, help="of an evaluation")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes of an evaluation")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/half_blind"))
     parser.add_argument(
         "--out",
         type=pathlib.Path,
         default=pathlib.Path("docs/results/half_blind"),
-        help="of picture and numbers, without ending",
+        help="path of picture and numbers, without suffix",
     )
     arguments = parser.parse_args()
     options = [
@@ -218,7 +224,7 @@ def main() -> int:
                 and open_run(path).config.costate_coef != preset(arguments.preset, task).costate_coef
             ):
                 parser.error(f"{path} is not a run of {arguments.preset}; give another folder with --runs")
-            if clock(path) < limit and not there(path, task):
+            if clock(path) < limit and not reached_mark(path, task):
                 train(task, path, limit, [*options, *SETTINGS.get(task, ())])
                 print(f"{task}: {read_curve(path).returns[-1]:.0f} after {clock(path):.1f} min", flush=True)
     if not arguments.tasks:

@@ -1,10 +1,11 @@
-"""How often a 95 % interval of the interquartile mean contains the truth: what produced the table in docs/experiments.md.
+"""Measure the coverage of 95 % intervals of the interquartile mean: the table in docs/experiments.md.
 
     python benchmarks/interval_coverage.py
 
-Returns are drawn from distributions whose interquartile mean is known. The two intervals are the percentile bootstrap of Agarwal et al. and the
-stretched one that reports use. Widths are relative to the percentile interval's. With the default number of trials a coverage of 95 % is right
-to about ± 1 point, one task of four seeds takes seconds, and the whole table some minutes of one core.
+Returns are drawn from distributions whose interquartile mean is known. The two intervals are the percentile
+bootstrap of Agarwal et al. and the stretched one that reports use. Widths are relative to the percentile
+interval's. With the default number of trials, a coverage of 95 % is accurate to about ± 1 point. One task
+with four seeds takes seconds, the whole table some minutes of one core.
 """
 
 import argparse
@@ -32,12 +33,12 @@ RETURNS: dict[str, Draw] = {
     "skewed (log-normal, σ = 0.8)": lambda rng, shape: np.exp(rng.normal(5.0, 0.8, shape)),
     "bimodal (35 % of the seeds fail)": _bimodal,
 }
-# By how much the best of several tasks is easier than the worst: they differ, as real ones do.
+# Difference in return between the easiest and the hardest of several tasks, which differ as real ones do.
 EASIER = 400.0
 
 
 def coverage(draw: Draw, tasks: int, seeds: int, trials: int) -> tuple[float, float, float]:
-    """Share of trials in which the percentile interval and the stretched one contain the truth, and how much wider the latter is."""
+    """Return the coverage of the percentile interval and of the stretched one, and their ratio of widths."""
     rng = np.random.default_rng([tasks, seeds])
     easier = np.linspace(0.0, EASIER, tasks)[:, None] if tasks > 1 else np.zeros((1, 1))
     truth = float(interquartile_mean((draw(rng, (tasks, 400_000)) + easier).ravel()))
@@ -52,7 +53,7 @@ def coverage(draw: Draw, tasks: int, seeds: int, trials: int) -> tuple[float, fl
 
 
 def _intervals(seeds: int):
-    """Both intervals, the second one also for fewer seeds than reports give any for."""
+    """Return both intervals, the second one also for fewer seeds than reports use."""
     return (percentile_bootstrap, {}), (stratified_bootstrap, {"fewest": min(seeds, FEWEST)})
 
 

@@ -1,4 +1,7 @@
-"""Time of one step of one stream of a trained policy in JAX, ONNX Runtime and NumPy: ``python benchmarks/latency.py RUN``."""
+"""Measure the time of one step of one stream of a trained policy in JAX, ONNX Runtime and NumPy.
+
+python benchmarks/latency.py RUN
+"""
 
 import os
 import sys

@@ -1,8 +1,9 @@
-"""What `costate train --live` costs: the speed of one training run while somebody looks and while nobody does, in turns.
+"""Measure the cost of `costate train --live`: the speed of one run with and without a viewer, in turns.
 
     python benchmarks/live_cost.py WalkerStand --rounds 4 --iterations 4
 
-Who looks is a connection that receives everything and draws nothing: the cost of drawing is the browser's, on whatever machine that runs.
+The viewer is a connection that receives everything and draws nothing. Drawing costs time in the browser, on
+whatever machine that runs.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def speeds(metrics: pathlib.Path) -> list[float]:
 
 
 def next_speeds(metrics: pathlib.Path, count: int) -> list[float]:
-    """Of whole iterations from now on: the one under way is left out."""
+    """Return the speeds of the next ``count`` whole iterations, without the one under way."""
     start = len(speeds(metrics)) + 1
     while len(found := speeds(metrics)) < start + count:
         time.sleep(0.2)
@@ -74,13 +75,13 @@ def main() -> None:
         finally:
             process.terminate()
             process.wait()
-    ratios = [1.0 - there / away for away, there in zip(alone, watched, strict=True)]
+    ratios = [1.0 - viewed / unviewed for unviewed, viewed in zip(alone, watched, strict=True)]
     print(
-        f"{options.task}: {statistics.median(alone):,.0f} steps/s while nobody looks, {statistics.median(watched):,.0f} while somebody does"
+        f"{options.task}: {statistics.median(alone):,.0f} steps/s without a viewer, "
+        f"{statistics.median(watched):,.0f} with one"
     )
-    print(
-        f"slower by {statistics.median(ratios):.1%} (median of {options.rounds} rounds: {', '.join(f'{ratio:.1%}' for ratio in ratios)})"
-    )
+    rounds = ", ".join(f"{ratio:.1%}" for ratio in ratios)
+    print(f"slower by {statistics.median(ratios):.1%} (median of {options.rounds} rounds: {rounds})")
     print(f"{len(received):,} messages, {sum(received) / 1e6:.1f} MB")
 
 

@@ -1,4 +1,4 @@
-"""Somebody who looks at a live view: a connection that receives everything and draws nothing."""
+"""Simulate a viewer of the live view: a connection that receives everything and draws nothing."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,19 @@ def free_port() -> int:
 
 
 async def look(address: str, until: asyncio.Event, received: list[int]) -> None:
-    """Be a browser to the server: say where the camera is, then take whatever comes."""
+    """Act like a browser: send the position of the camera, then receive everything."""
     camera = {
-        "type": "ViewerCameraMessage", "wxyz": [1.0, 0.0, 0.0, 0.0], "position": [3.0, 3.0, 3.0], "fov": 1.0, "near": 0.1, "far": 100.0,
-        "image_height": 600, "image_width": 800, "look_at": [0.0, 0.0, 0.0], "up_direction": [0.0, 0.0, 1.0],
-    }  # fmt: skip
+        "type": "ViewerCameraMessage",
+        "wxyz": [1.0, 0.0, 0.0, 0.0],
+        "position": [3.0, 3.0, 3.0],
+        "fov": 1.0,
+        "near": 0.1,
+        "far": 100.0,
+        "image_height": 600,
+        "image_width": 800,
+        "look_at": [0.0, 0.0, 0.0],
+        "up_direction": [0.0, 0.0, 1.0],
+    }
     protocol = websockets.Subprotocol(f"viser-v{viser.__version__}")
     async with websockets.connect(
         address.replace("http", "ws"), subprotocols=[protocol], max_size=None, compression=None

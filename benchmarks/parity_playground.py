@@ -1,10 +1,12 @@
-"""Where MuJoCo Playground's tasks differ from EnvPool's and dm_control's; the tables of docs/playground.md.
+"""Compare MuJoCo Playground's tasks with EnvPool's and dm_control's: the tables of docs/playground.md.
 
-python benchmarks/parity_playground.py --out docs/results/playground_parity [--run CartpoleSwingup=runs/CartpoleSwingup/nc-gru/seed-0 …]
+    python benchmarks/parity_playground.py --out docs/results/playground_parity
+        [--run CartpoleSwingup=runs/CartpoleSwingup/nc-gru/seed-0 …]
 
-Every task is compared in states that dm_control was in: what is observed and rewarded there; what one step with the same action leads to, in
-dm_control, in Playground's model run by MuJoCo itself, and in MJX; and the return of one policy on whole episodes, in EnvPool and in Playground.
-EnvPool cannot be put into a state, but tests/envs/test_tasks_against_dm_control.py shows that it steps as dm_control does.
+Every task is compared in states of dm_control. The observation and reward in the state are compared; then the
+result of one step with the same action, in dm_control, in Playground's model run by MuJoCo itself, and in
+MJX; and the return of one policy on whole episodes, in EnvPool and in Playground. EnvPool cannot be set to a
+state, but tests/envs/test_tasks_against_dm_control.py shows that it steps as dm_control does.
 """
 
 import os
@@ -37,7 +39,7 @@ from costate.trained.trained import load_controller
 from costate.training.startup import keep_compiled_programs
 
 FAMILY = "playground:"
-# Steps that dm_control makes from the start of an episode before its state is taken, at most.
+# The state is taken after at most this many steps of an episode.
 LATEST = 30
 OPTIONS = ("timestep", "integrator", "cone", "solver", "iterations", "ls_iterations", "density")
 DISABLED = (
@@ -47,13 +49,13 @@ DISABLED = (
 
 
 class Moment(NamedTuple):
-    """dm_control in one state, and after one step from it."""
+    """A state of dm_control, and the result of one step from it."""
 
     qpos: np.ndarray
     qvel: np.ndarray
     warmstart: np.ndarray
     target: np.ndarray | None
-    """Where the episode has put the target."""
+    """Position of the target in this episode."""
     action: np.ndarray
     observation: np.ndarray
     reward: float
@@ -64,14 +66,14 @@ class Moment(NamedTuple):
 
 
 def moments(name: str, count: int, seed: int) -> list[Moment]:
-    """States that random actions lead to; every one from an episode of its own, so that targets differ too."""
+    """Return states after random actions. Each comes from a new episode, so that targets differ too."""
     task, random = TASKS[name], np.random.default_rng(seed)
     environment = load_dm_control(name, task.domain, task.goal, seed)
     return [_moment(environment, random, number % 4 == 3) for number in range(count)]
 
 
 def _moment(environment: Any, random: np.random.Generator, near: bool) -> Moment:
-    """``near`` puts a target where it is reached, because random actions seldom do."""
+    """Return one state. If ``near``, move the target close: random actions seldom reach it."""
     spec, physics = environment.action_spec(), environment.physics
     environment.reset()
     for _ in range(random.integers(1, LATEST)):
@@ -101,7 +103,7 @@ def _moment(environment: Any, random: np.random.Generator, near: bool) -> Moment
 
 
 def _target(model: Any) -> np.ndarray | None:
-    """Of a finger or a fish; that of a cup belongs to the cup."""
+    """Return the target of a finger or a fish. The target of a cup belongs to the cup."""
     if _find(model, mujoco.mjtObj.mjOBJ_SITE, "tip") >= 0:
         return np.array(model.site_pos[_find(model, mujoco.mjtObj.mjOBJ_SITE, "target")])
     if _find(model, mujoco.mjtObj.mjOBJ_GEOM, "mouth") >= 0:
@@ -110,19 +112,19 @@ def _target(model: Any) -> np.ndarray | None:
 
 
 def _find(model: Any, kind: Any, name: str) -> int:
-    """A number of MuJoCo's; below 0 if there is no such thing."""
+    """Return the id of an object in MuJoCo; negative if there is none."""
     return int(mujoco.mj_name2id(model, kind, name))
 
 
 class Shown(NamedTuple):
-    """What Playground observes and rewards, in the order of the task's record."""
+    """Observation and reward of Playground, in the order of the task's record."""
 
     observation: np.ndarray
     reward: np.ndarray
 
 
 def shown_by_model(name: str, environment: Any, data: mujoco.MjData, action: np.ndarray) -> Shown:
-    """Playground's own functions of a state that MuJoCo has computed."""
+    """Apply Playground's own functions to a state that MuJoCo has computed."""
     fields = types.SimpleNamespace(
         qpos=jnp.asarray(data.qpos),
         qvel=jnp.asarray(data.qvel),
@@ -141,7 +143,7 @@ def shown_by_model(name: str, environment: Any, data: mujoco.MjData, action: np.
 
 
 def placed(environment: Any, moment: Moment) -> mujoco.MjData:
-    """MuJoCo on Playground's model, in a state of dm_control."""
+    """Set MuJoCo with Playground's model to a state of dm_control."""
     data = mujoco.MjData(environment.mj_model)
     data.qpos, data.qvel, data.ctrl, data.qacc_warmstart = (
         moment.qpos,
@@ -156,7 +158,7 @@ def placed(environment: Any, moment: Moment) -> mujoco.MjData:
 
 
 def by_state(name: str, environment: Any, found: list[Moment]) -> Shown:
-    """What Playground shows in the very states of dm_control."""
+    """Return what Playground observes and rewards in the states of dm_control."""
     shown = [
         shown_by_model(name, environment, placed(environment, moment), moment.action) for moment in found
     ]
@@ -164,7 +166,7 @@ def by_state(name: str, environment: Any, found: list[Moment]) -> Shown:
 
 
 class Stepped(NamedTuple):
-    """After one control step from each state."""
+    """Results of one control step from each state."""
 
     qpos: np.ndarray
     qvel: np.ndarray
@@ -172,7 +174,10 @@ class Stepped(NamedTuple):
 
 
 def stepped_by_mujoco(name: str, environment: Any, found: list[Moment]) -> tuple[Stepped, Shown]:
-    """Playground's model run by MuJoCo, as MJX runs it; and what would be shown if positions of bodies were computed anew after the step."""
+    """Step Playground's model in MuJoCo as MJX does.
+
+    Also return the observations if positions of bodies were recomputed after the step.
+    """
     rows = []
     for moment in found:
         data = placed(environment, moment)
@@ -194,7 +199,7 @@ def stepped_by_mujoco(name: str, environment: Any, found: list[Moment]) -> tuple
 
 
 def stepped_by_mjx(name: str, simulator: Simulator, simulation: Simulation, found: list[Moment]) -> Stepped:
-    """The same in MJX, with as many simulations as there are states."""
+    """Do the same in MJX, with as many simulations as there are states."""
     data = simulation.data
     put = {
         "qpos": np.stack([moment.qpos for moment in found]),
@@ -215,7 +220,7 @@ def stepped_by_mjx(name: str, simulator: Simulator, simulation: Simulation, foun
 
 
 class RandomNetwork(AbstractController):
-    """u = tanh(W y) with weights drawn once, of deviation 2/√O: a policy without training that does something."""
+    """u = tanh(W y) with random weights of deviation 2/√O: an untrained policy that moves."""
 
     weights: jax.Array
     stats: Any = None
@@ -258,7 +263,7 @@ def played(env: AbstractEnv, controller: AbstractController, seed: int) -> Playe
 
 
 def steps_per_second(task: str, batch: int, steps: int) -> float:
-    """Of the physics alone with random actions, on one device; the better of two."""
+    """Measure the physics alone with random actions, on one device; the better of two."""
     env: AbstractEnv = TASKS[task].build(batch, [0])
     actions = jax.random.uniform(jax.random.key(0), (steps, batch, env.action_size), minval=-1.0, maxval=1.0)
     keys = jax.random.split(jax.random.key(1), steps)
@@ -280,7 +285,7 @@ def largest(difference: np.ndarray) -> float:
 
 
 def by_group(name: str, difference: np.ndarray) -> dict[str, float]:
-    """Largest differences by the names of groups of sensors, as in Playground."""
+    """Return the largest difference in each group of sensors, in Playground's order."""
     layout = TASKS[FAMILY + name].observation
     ends = np.cumsum([size for _, size in layout])
     return {
@@ -296,7 +301,10 @@ def options(model: Any) -> dict[str, Any]:
 
 
 def compare_models(name: str, environment: Any, found: list[Moment], seed: int) -> dict[str, Any]:
-    """Models, and what they show and do in MuJoCo itself: all that needs no compiling, as plain data."""
+    """Compare the models, and what they observe and do in MuJoCo itself, as plain data.
+
+    This is everything that needs no compiling.
+    """
     task = TASKS[name]
     original = load_dm_control(name, task.domain, task.goal, seed)
     same = by_state(name, environment, found)
@@ -324,7 +332,9 @@ def compare_models(name: str, environment: Any, found: list[Moment], seed: int) 
         },
         "one step": {
             "change of qvel": largest(stacked(found, "next_qvel") - stacked(found, "qvel")),
-            "model − dm_control": _apart(native, stacked(found, "next_qpos"), stacked(found, "next_qvel")),
+            "model − dm_control": _differences(
+                native, stacked(found, "next_qpos"), stacked(found, "next_qvel")
+            ),
             "shown late": by_group(name, native.shown.observation - refreshed.observation),
             "rewarded late": largest(native.shown.reward - refreshed.reward),
         },
@@ -332,12 +342,12 @@ def compare_models(name: str, environment: Any, found: list[Moment], seed: int) 
 
 
 def compare_mjx(name: str, env: AbstractEnv, simulator: Simulator, found: list[Moment]) -> dict[str, Any]:
-    """One step in MJX beside the same model in MuJoCo, and beside dm_control."""
+    """Compare one step in MJX with the same model in MuJoCo, and with dm_control."""
     mjx = stepped_by_mjx(name, simulator, env.reset(jax.random.key(0))[0].simulation, found)
     native, _ = stepped_by_mujoco(name, simulator.environment, found)
     return {
-        "MJX − model": _apart(mjx, native.qpos, native.qvel),
-        "MJX − dm_control": _apart(mjx, stacked(found, "next_qpos"), stacked(found, "next_qvel")),
+        "MJX − model": _differences(mjx, native.qpos, native.qvel),
+        "MJX − dm_control": _differences(mjx, stacked(found, "next_qpos"), stacked(found, "next_qvel")),
         "observation": by_group(name, mjx.shown.observation - stacked(found, "next_observation")),
         "reward": largest(mjx.shown.reward - stacked(found, "next_reward")),
     }
@@ -352,7 +362,7 @@ def masses(model: Any) -> dict[str, float]:
     return {body: float(mass) for body, mass in zip(names, model.body_mass[1:], strict=True)}
 
 
-def _apart(stepped: Stepped, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, float]:
+def _differences(stepped: Stepped, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, float]:
     median = np.median(np.abs(stepped.qvel - qvel).max(axis=1))
     return {
         "qpos": largest(stepped.qpos - qpos),
@@ -440,8 +450,8 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _number(apart: dict[str, float]) -> str:
-    return f"{apart['qvel, median over states']:.1g} … {apart['qvel']:.1g}"
+def _number(differences: dict[str, float]) -> str:
+    return f"{differences['qvel, median over states']:.1g} … {differences['qvel']:.1g}"
 
 
 def _mean(row: dict[str, float]) -> str:
@@ -458,10 +468,10 @@ def parse() -> argparse.Namespace:
         nargs="*",
         default=list(PAPER_TASKS),
         metavar="TASK",
-        help="tasks that are also compiled, for a step and for returns",
+        help="tasks to compile for MJX too, for a step and for returns",
     )
     parser.add_argument(
-        "--batch", type=int, default=16, help="states that are compared, and episodes of each policy"
+        "--batch", type=int, default=16, help="number of states to compare, and of episodes of each policy"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -469,14 +479,14 @@ def parse() -> argparse.Namespace:
         nargs="*",
         default=[],
         metavar="TASK=DIR",
-        help="trained runs, played on both as they were trained",
+        help="trained runs to evaluate on both, with the sensors of their training",
     )
     parser.add_argument(
         "--speed",
         nargs="*",
         default=[],
         metavar="TASK",
-        help="tasks whose steps per second are measured, 32 environments",
+        help="tasks whose steps per second to measure, with 32 environments",
     )
     parser.add_argument(
         "--out", type=pathlib.Path, required=True, help="without suffix; .md and .json are written"
@@ -500,7 +510,7 @@ def main() -> None:
     ]
 
     def save() -> None:
-        # After every task: compiling takes minutes on a small machine.
+        # Saved after every task, because compiling takes minutes on a small machine.
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
         arguments.out.with_suffix(".md").write_text(markdown(report))

@@ -1,6 +1,8 @@
-"""Copy the report of a sweep into docs/results: its numbers as JSON, its figures as PNG, and the table for docs/results.md on the screen.
+"""Copy the report of a sweep into docs/results: its numbers as JSON and its figures as PNG.
 
-costate report SWEEP && python benchmarks/publish.py SWEEP
+    costate report SWEEP && python benchmarks/publish.py SWEEP
+
+The table for docs/results.md is printed.
 """
 
 import argparse
@@ -22,7 +24,7 @@ def main() -> None:
         "--figures",
         nargs="*",
         default=None,
-        help="names of figures to copy; all but those of the page's details if not given",
+        help="names of figures to copy; all if not given",
     )
     arguments = parser.parse_args()
     report = arguments.sweep / "report"
@@ -39,7 +41,7 @@ def main() -> None:
 
 
 def table(summary: dict) -> str:
-    """One line for each task and variant: final scores of every seed, and means at each blackout probability."""
+    """Return a table with one line per task and variant: seeds, and mean return by blackout probability."""
     runs = [run for run in summary["runs"] if run["finished"]]
     dropouts = sorted({evaluation["dropout"] for run in runs for evaluation in run["evaluations"]})
     lines = [

@@ -1,11 +1,13 @@
-"""Presets against each other on the clock: each is trained alone, one after the other, and their curves are compared in minutes and in steps.
+"""Race presets against each other on the clock. Their curves are compared in minutes and in steps.
 
-    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --seeds 2 --steps 3_008_000 --minutes 1.2
+    python benchmarks/race.py CartpoleSwingup WalkerStand --presets nc-gru fast --seeds 2 --steps 3_008_000
+    --minutes 1.2
 
-The first preset sets the mark: what it returns in the last tenth of ``--steps``, over which its step size falls to zero, in the mean of its seeds.
-The others are given ``--minutes``. Minutes are those of a run's own clock (compiling and saving count), returns those of training, with exploring
-controls under blackouts, averaged over 32 episodes once there are so many. Runs that are there already are used as they are. Nothing else should
-run on the machine.
+Runs are trained one after the other. The first preset sets the mark: its mean return over its seeds in the
+last tenth of ``--steps``, over which its learning rate falls to zero. The others get ``--minutes``. Minutes
+are those of a run's own clock (compiling and saving count). Returns are those of training, with exploring
+controls under blackouts, averaged over 32 episodes once there are that many. Existing runs are reused.
+Nothing else should run on the machine.
 """
 
 import argparse
@@ -38,22 +40,22 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What a run returned over time."""
+    """Return of a run over time."""
 
     minutes: np.ndarray
     steps: np.ndarray
     returns: np.ndarray
 
     def reaches(self, mark: float) -> tuple[float, int] | None:
-        """Minute and step at which the mark was first reached."""
-        there = np.flatnonzero(self.returns >= mark)
-        return (float(self.minutes[there[0]]), int(self.steps[there[0]])) if there.size else None
+        """Return the minute and step at which the mark was first reached; None if it was not."""
+        above = np.flatnonzero(self.returns >= mark)
+        return (float(self.minutes[above[0]]), int(self.steps[above[0]])) if above.size else None
 
 
 def train(
     task: str, name: str, seed: int, out: pathlib.Path, steps: int | None, minutes: float | None
 ) -> None:
-    """One run, until its steps or its minutes are over."""
+    """Train one run until its steps or its minutes are over."""
     command = [
         sys.executable,
         "-m",
@@ -76,31 +78,35 @@ def train(
         process.wait()
     if process.returncode not in (0, INTERRUPTED):
         raise SystemExit(
-            f"{' '.join(command)} ended with exit code {process.returncode}; what it said is above. Remove {out} and try again."
+            f"{' '.join(command)} ended with exit code {process.returncode}; see its output above. Remove "
+            f"{out} and try again."
         )
 
 
 def read_curve(path: pathlib.Path) -> Curve:
     run = open_run(path)
     minutes, steps, returns = np.array(points(run)).T
-    # A row is an episode of every environment, wherever an episode is as long as a cycle of iterations.
+    # If episodes are as long as a cycle of iterations, a row is one episode of every environment.
     window = -(-EPISODES // run.config.rollout.environments)
     averages = np.array([returns[max(0, i + 1 - window) : i + 1].mean() for i in range(len(returns))])
     return Curve(minutes, steps, averages)
 
 
 def end_of(curve: Curve) -> float:
-    """The mean of the last tenth."""
+    """Return the mean of the last tenth."""
     return float(curve.returns[-max(1, len(curve.returns) // 10) :].mean())
 
 
 def mark_of(curves: dict[str, list[Curve]]) -> float:
-    """What the first preset ends with, in the mean of its seeds."""
+    """Return the mean final return of the first preset over its seeds."""
     return statistics.fmean(end_of(curve) for curve in next(iter(curves.values())))
 
 
 def compare(curves: dict[str, list[Curve]]) -> dict[str, Any]:
-    """When each run first returned what the first preset ends with, and what that starts with: a mark that is no higher was not learnt."""
+    """Return when each run first reached the mark.
+
+    The start of the first preset is included: a mark that is no higher was not learned.
+    """
     mark = mark_of(curves)
     start = statistics.fmean(float(curve.returns[0]) for curve in next(iter(curves.values())))
     return {
@@ -121,7 +127,7 @@ def _against(mark: float, curve: Curve) -> dict[str, Any]:
 
 
 def panels_for(count: int) -> tuple[Any, list[Any]]:
-    """A figure with so many panels, up to four in a row."""
+    """Return a figure with ``count`` panels, up to four in a row."""
     columns = min(4, count)
     rows = -(-count // columns)
     figure, panels = plt.subplots(
@@ -187,11 +193,12 @@ def _reached(run: dict[str, Any]) -> str:
 
 
 def _check_same(path: pathlib.Path, name: str, task: str) -> None:
-    """A run that was there already may be one of what the preset was before."""
+    """Raise if an existing run was trained with an older version of the preset."""
     changed = differences(open_run(path).config, preset(name, task))
     if changed:
         raise SystemExit(
-            f"{path} is not a run of {name} as it is now: {', '.join(changed)}. Remove it, or give another folder with --runs."
+            f"{path} is not a run of the current preset {name}: {', '.join(changed)}. Remove it, or give "
+            "another folder with --runs."
         )
 
 
@@ -201,15 +208,15 @@ def main() -> int:
     )
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--presets", nargs="+", default=["nc-gru", "fast"])
-    parser.add_argument("--steps", type=int, default=3_008_000, help="of the first preset")
-    parser.add_argument("--minutes", type=float, default=3.0, help="of the others")
+    parser.add_argument("--steps", type=int, default=3_008_000, help="steps of the first preset")
+    parser.add_argument("--minutes", type=float, default=3.0, help="minutes of the other presets")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each preset, with seeds 0, 1, …")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/race"))
     parser.add_argument(
         "--out",
         type=pathlib.Path,
         default=pathlib.Path("docs/results/race"),
-        help="of the pictures and numbers, without endings",
+        help="path of pictures and numbers, without suffix",
     )
     arguments = parser.parse_args()
     if len(arguments.presets) > len(COLOURS):
@@ -218,7 +225,7 @@ def main() -> int:
         parser.error(f"seeds is {arguments.seeds}, but at least 1 is needed")
     unknown = [name for name in arguments.presets if name not in PRESETS]
     if unknown:
-        # Known before the first run, which may take minutes.
+        # Checked before the first run, which may take minutes.
         parser.error(f"there are no presets {', '.join(unknown)}; known: {', '.join(PRESETS)}")
     curves: dict[str, dict[str, list[Curve]]] = {}
     for task in arguments.tasks:
@@ -237,7 +244,7 @@ def main() -> int:
                 )
             if first and open_run(out).read_metrics()[-1]["env_steps"] < open_run(out).config.final_steps:
                 raise SystemExit(
-                    f"{out} was not trained to its end, so that it sets no mark. Resume it, or remove it."
+                    f"{out} was not trained to its end, so it cannot set the mark. Resume it, or remove it."
                 )
             _check_same(out, name, task)
             curves[task][name].append(read_curve(out))

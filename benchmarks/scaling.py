@@ -1,8 +1,9 @@
-"""How speed and memory grow with hidden size, environments, sequence length, seeds and devices: what produced the pictures in docs/performance.md.
+"""Measure how speed and memory grow with hidden size, environments, sequence length, seeds and devices.
 
     python benchmarks/scaling.py --out docs/results/scaling
 
-Every point is a process of its own, because peak memory never falls and the number of devices is fixed when JAX starts.
+This produces the plots in docs/performance.md. Every point is a separate process, because peak memory never
+falls and the number of devices is fixed when JAX starts.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ SWEEPS: dict[str, tuple[int, ...]] = {
     "devices": (1, 2, 4, 8),
 }
 USUAL = {"hidden size": 128, "environments": 32, "sequence length": 1000, "seeds": 1, "devices": None}
-# Enough for a median where iterations are short, and an end where they are long.
+# Repeats for a median of short iterations, and a time limit for long ones.
 MOST_REPEATS, MOST_SECONDS = 5, 12.0
 
 
@@ -48,8 +49,8 @@ def main(
 
     Args:
         task: Task to train on.
-        out: Path of the summary and of the picture, without their endings.
-        point: One point as JSON; measures only that and prints it. Used by the command itself.
+        out: Path of the summary and of the picture, without suffix.
+        point: One point as JSON; measure only that and print it. The command itself uses this.
     """
     if point is not None:
         print(json.dumps(measure(task, json.loads(point))))
@@ -64,7 +65,7 @@ def main(
 
 def in_process(task: str, name: str, value: int) -> dict[str, Any]:
     settings = USUAL | {name: value}
-    # More devices than cores only show that the program can be split so far.
+    # More devices than cores only show that the program can be split that far.
     environment = os.environ | (
         {"JAX_NUM_CPU_DEVICES": str(max(value, os.cpu_count() or 1))} if name == "devices" else {}
     )
@@ -87,7 +88,7 @@ def configured(task: str, settings: dict[str, Any]) -> RunConfig:
 
 
 def measure(task: str, settings: dict[str, Any]) -> dict[str, float]:
-    """Medians over iterations after compilation."""
+    """Return medians over iterations, after compilation."""
     prepare_jax()
     config, seeds = configured(task, settings), tuple(range(settings["seeds"]))
     layout = learner_layout(config, len(seeds), settings["devices"])
@@ -144,7 +145,8 @@ def draw(task: str, results: dict[str, list[dict[str, Any]]], path: pathlib.Path
     axes[1][0].set_ylabel("peak memory (GB)")
     axes[0][0].legend(frameon=False)
     figure.suptitle(
-        f"NC-GRU on {task}: one setting at a time, the others as in the paper (128 units, 32 × 1000 steps, one seed)"
+        f"NC-GRU on {task}: one setting at a time, the others as in the paper "
+        "(128 units, 32 × 1000 steps, one seed)"
     )
     figure.savefig(path, dpi=110)
 

@@ -1,8 +1,9 @@
-"""Train several seeds of one variant, then draw their learning curves and write a summary: what produced the numbers in the README.
+"""Train several seeds of one variant, and draw and summarise their curves: the numbers in the README.
 
-    python benchmarks/seeds.py CartpoleSwingup --steps 3_200_000 --seeds 5 --runs runs --out docs/results/cartpole
+    python benchmarks/seeds.py CartpoleSwingup --steps 3_200_000 --seeds 5 --runs runs --out
+    docs/results/cartpole
 
-Finished runs in the folder are used as they are, interrupted ones are resumed.
+Finished runs in the folder are reused, interrupted ones are resumed.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ def main(
         steps: Environment steps of each run.
         seeds: Number of seeds, counted from 0.
         runs: Folder of the runs.
-        out: Path of the picture and of the summary, without their endings.
+        out: Path of the picture and of the summary, without suffix.
     """
     config = dataclasses.replace(preset(preset_name, task), steps=steps)
     done = obtain(
@@ -77,7 +78,7 @@ def main(
 
 
 def obtain(configs: list[RunConfig], folder: pathlib.Path) -> list[Run]:
-    """The finished runs, trained now if need be: together if none has been begun, else one by one."""
+    """Return finished runs, and train missing ones: together if none has begun, else one by one."""
     paths = [folder / f"seed-{config.seed}" for config in configs]
     if not any(path.exists() for path in paths):
         return [outcome.run for outcome in train_together(configs, paths, reporter=reporter_for_stdout())]

@@ -1,10 +1,11 @@
-"""Hours of training with everything switched on, and what they do to memory, open files and speed.
+"""Train for hours with all features on, and record memory, open files and speed.
 
     python benchmarks/soak.py --minutes 120 --out soak
 
-A run is trained with checkpoints and the live view. Somebody looks at it, goes away and comes back; from time to time the run is evaluated by another
-process. At the end it is evicted as a cluster would do it (SIGTERM) and must have saved everything. Written to ``--out``: samples.jsonl, soak.json,
-soak.png. Needs /proc, that is, Linux.
+A run is trained with checkpoints and the live view. A viewer connects, leaves and comes back, and another
+process evaluates the run from time to time. At the end the run is evicted as a cluster would do it (SIGTERM),
+and must have saved everything. ``--out`` receives samples.jsonl, soak.json and soak.png. Needs /proc, that
+is, Linux.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from onlooker import free_port, somebody_looks
 SECONDS_BETWEEN_SAMPLES = 20.0
 SECONDS_PER_VISIT = 280.0
 SECONDS_AWAY = 20.0
-# Allocators and caches fill up at first.
+# Share of the time at the start that is ignored, while allocators and caches fill up.
 SETTLING = 0.2
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -36,7 +37,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Of one process, by the kernel's own books."""
+    """Resource usage of one process, as the kernel reports it."""
 
     minutes: float
     process: str
@@ -45,7 +46,7 @@ class Sample:
     threads: int
     processor_seconds: float
     env_steps: int
-    """Of the run at that time."""
+    """Environment steps of the run at that time."""
 
 
 def children(pid: int) -> list[int]:
@@ -58,7 +59,7 @@ def children(pid: int) -> list[int]:
 
 def sample(pid: int, process: str, minutes: float, env_steps: int) -> Sample:
     folder = pathlib.Path(f"/proc/{pid}")
-    # The name of the program is in brackets, and may hold anything.
+    # The name of the program is in parentheses, and may contain anything.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     resident = int((folder / "statm").read_text().split()[1]) * PAGE / 2**20
     processor = (int(fields[11]) + int(fields[12])) / TICKS
@@ -74,7 +75,7 @@ def sample(pid: int, process: str, minutes: float, env_steps: int) -> Sample:
 
 
 def visit(address: str, over: threading.Event, visits: list[int]) -> None:
-    """Look, go away, come back, until it is over; counts the messages of every visit."""
+    """Connect, leave and come back until ``over`` is set. Append the number of messages of every visit."""
     while not over.is_set():
         received: list[int] = []
         with somebody_looks(address, received):
@@ -101,7 +102,7 @@ def evaluate(run: pathlib.Path, dropout: float) -> float:
 
 
 def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
-    """Of the log, but for a line that is being written; none before the first iteration."""
+    """Return the rows of the log, without a line that is being written; empty before the first iteration."""
     if not (run / "metrics.jsonl").exists():
         return []
     return [
@@ -112,13 +113,16 @@ def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
 
 
 def slope(minutes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Per hour, by the median of the slopes between all pairs, with half of the width of its 95 % interval (Theil and Sen)."""
+    """Return the slope per hour, the median of all pairwise slopes (Theil and Sen).
+
+    The second value is half of the width of its 95 % interval.
+    """
     fit = scipy.stats.theilslopes(values, np.array(minutes) / 60.0)
     return float(fit.slope), float(fit.high_slope - fit.low_slope) / 2.0
 
 
 def summarise(samples: Sequence[Sample], rows: Sequence[dict[str, float]]) -> dict[str, object]:
-    """What became of every process, and of the speed in the thirds of the time."""
+    """Return a summary of every process, and of the speed in each third of the time."""
     end = max(each.minutes for each in samples)
     processes = {}
     for name in sorted({each.process for each in samples}):
@@ -143,7 +147,8 @@ def summarise(samples: Sequence[Sample], rows: Sequence[dict[str, float]]) -> di
         }
     speeds = np.array([row["training/sps"] for row in rows[1:]])
     training = [each for each in samples if each.process == "training"]
-    # Whatever else runs on the machine takes time from the clock, but little from the work done in a second of processor time.
+    # Other programs on the machine cost wall-clock time, but hardly change the work done per second of
+    # processor time.
     worked = np.array([each.env_steps for each in training])
     busy = np.array([each.processor_seconds for each in training])
     thirds = [np.array_split(np.arange(len(training)), 3)[i] for i in range(3)]

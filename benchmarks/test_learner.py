@@ -1,6 +1,7 @@
-"""Guards the learner's speed as ratios within one run (`make bench`): the clock's own speed cancels out.
+"""Guard the learner's speed as ratios within one run (`make bench`), independent of the machine's speed.
 
-Each test times two ways of doing the same work in turn and compares the best of each. A ratio that grows is a slow-down, on any machine.
+Each test times two ways of doing the same work in turn and compares the best times. A ratio that grows is a
+slow-down, on any machine.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ STEPS, STREAMS, WIDTH = 1000, 8, 128
 
 
 def best_of_each(*ways, rounds=12):
-    """The shortest time of each way, measured in turn, after one call that compiles."""
+    """Return the shortest time of each way, measured in turn, after one call that compiles."""
     for way in ways:
         jax.block_until_ready(way())
     times = [[] for _ in ways]
@@ -64,7 +65,7 @@ def gradient_of(name: str):
 
 @pytest.mark.parametrize(("name", "most"), [("gru", 0.75), ("ctrnn", 0.9)])
 def test_the_fast_core_against_the_plain_scan(benchmark, name, most):
-    """Gradient of a whole sequence: hand-written reverse pass over automatic differentiation of the scan."""
+    """Compare the hand-written reverse pass of a sequence with automatic differentiation of the scan."""
     core = fresh_state(preset(name, "WalkerStand")).policy.core
     features, hidden = (
         jax.random.normal(jax.random.key(1), (STEPS, STREAMS, WIDTH)),
@@ -89,7 +90,10 @@ def test_the_fast_core_against_the_plain_scan(benchmark, name, most):
 
 @pytest.mark.parametrize(("left", "right", "most"), [("nc-gru", "gru", 1.15), ("nc-ctrnn", "nc-gru", 0.8)])
 def test_a_minibatch_of_one_variant_against_another(benchmark, left, right, most):
-    """The whole gradient: the co-state loss is cheap, and a CT-RNN is cheaper than a GRU. Baselines measure their co-state loss too."""
+    """The co-state loss is cheap, and a CT-RNN is cheaper than a GRU.
+
+    The whole gradient is timed. Baselines compute their co-state loss too.
+    """
     ways = [gradient_of(left), gradient_of(right)]
     first, second = best_of_each(*ways)
     benchmark.extra_info["ratio"] = first / second
@@ -99,7 +103,7 @@ def test_a_minibatch_of_one_variant_against_another(benchmark, left, right, most
 
 
 def test_a_minibatch_against_its_own_matrix_products(benchmark):
-    """The gradient over one large product with as many operations: how far the learner is from the machine's limit."""
+    """Compare the gradient with one large product of equally many operations, the machine's limit."""
     from costate.training.benchmark import flops_per_env_step
 
     config = preset("nc-gru", "WalkerStand")

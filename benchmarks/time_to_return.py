@@ -1,9 +1,11 @@
-"""How far runs had come after so many minutes, and when they first reached a return; from their logs.
+"""Print the returns of runs after some minutes, and when they first reached a return, from their logs.
 
-    python benchmarks/time_to_return.py runs/WalkerStand/nc-sac-gru/seed-* --minutes 5 10 15 --reach 900 [--json FILE]
+    python benchmarks/time_to_return.py runs/WalkerStand/nc-sac-gru/seed-* --minutes 5 10 15 --reach 900
+    [--json FILE]
 
-Minutes are those of the run's own clock: compiling and saving count, building the simulator does not. A return is that of the newest row in which
-episodes ended, with exploring controls under training blackouts; off-policy all environments end together, so a row is a whole episode of each.
+Minutes are those of the run's own clock: compiling and saving count, building the simulator does not. A
+return is that of the newest row in which episodes ended, with exploring controls under training blackouts.
+Off-policy, all environments end together, so a row is a whole episode of each.
 """
 
 import argparse
@@ -19,7 +21,7 @@ RETURN, CLOCK = "training/episode_reward", "time/elapsed"
 
 
 def points(run: Run) -> list[tuple[float, int, float]]:
-    """Minute, environment steps and return of every row in which episodes ended."""
+    """Return minute, environment steps and return of every row in which episodes ended."""
     return [(row[CLOCK] / 60.0, row["env_steps"], row[RETURN]) for row in run.read_metrics() if RETURN in row]
 
 
@@ -45,7 +47,7 @@ def summary(run: Run, minutes: list[float], reach: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What runs had reached after so many minutes.")
+    parser = argparse.ArgumentParser(description="Print the returns of runs after some minutes.")
     parser.add_argument("runs", nargs="+", type=pathlib.Path)
     parser.add_argument("--minutes", nargs="+", type=float, default=[15.0, 30.0, 60.0])
     parser.add_argument("--reach", type=float, default=900.0)
@@ -53,8 +55,9 @@ def main() -> int:
     arguments = parser.parse_args()
     found = [summary(open_run(path), arguments.minutes, arguments.reach) for path in arguments.runs]
     for each in found:
+        known = each["trained_minutes"]
         returns = "  ".join(
-            f"{limit} min: {'–' if value is None or each['trained_minutes'] < 0.9 * float(limit) else f'{value:.0f}'}"
+            f"{limit} min: {f'{value:.0f}' if value is not None and known >= 0.9 * float(limit) else '–'}"
             for limit, value in each["return_after_minutes"].items()
         )
         when = each["reached_after_minutes"]

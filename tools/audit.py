@@ -1,11 +1,13 @@
-"""Compares every pinned dependency with a folder of security advisories, without a network, and records what was looked at.
+"""Compare every pinned dependency with a folder of security advisories, offline, and record what was checked.
 
-The advisories are OSV records (https://ossf.github.io/osv-schema), as YAML or JSON: a clone of pypa/advisory-database, of
-github/advisory-database, or any folder of such files. The record that is written holds identifiers and versions only, never an advisory's text.
+The advisories are OSV records (https://ossf.github.io/osv-schema), as YAML or JSON: a clone of
+pypa/advisory-database, of github/advisory-database, or any folder of such files. The record holds identifiers
+and versions only, never an advisory's text.
 
     python tools/audit.py ADVISORIES
 
-ends with 0 if no pin is affected, or all that are have been accepted with a reason; with 1 if one is; with 2 if something could not be read.
+The exit code is 0 if no pin is affected, or if all affected ones are accepted with a reason; 1 if a pin is
+affected; 2 if something could not be read.
 """
 
 import argparse
@@ -27,16 +29,21 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD_SUFFIXES = (".json", ".yaml", ".yml")
-# Where the two public databases keep their records; what else is in their clones (workflows, notes) is not a record.
+# Folders of records in the two public databases. Other files in their clones (workflows, notes) are not
+# records.
 RECORD_FOLDERS = ("vulns", "advisories")
-# Every scalar as the text that is written: 3.10 must not become the number 3.1. It constructs nothing but lists, mappings and strings.
+# Loads every scalar as text: 3.10 must not become the number 3.1. It constructs only lists, mappings and
+# strings.
 TextLoader: type = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-# How an absent value looks then.
+# Forms of an absent value with this loader.
 NOTHING: tuple[object, ...] = (None, "", "~", "null")
 
 
 class AuditError(Exception):
-    """Input that cannot be audited: one paragraph that says what, what was received, what is allowed and what to do."""
+    """Input that cannot be audited.
+
+    Its text is one paragraph: the problem, the value received, what is allowed, and what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Affected:
-    """Which versions of one package a record speaks of: single ones, and intervals."""
+    """The affected versions of one package: single ones, and intervals."""
 
     name: str
     versions: tuple[str, ...]
@@ -58,7 +65,7 @@ class Affected:
 
 @dataclass(frozen=True)
 class Advisory:
-    """What the audit needs of one OSV record."""
+    """The parts of an OSV record that the audit needs."""
 
     identifier: str
     aliases: tuple[str, ...]
@@ -69,7 +76,7 @@ class Advisory:
 
 @dataclass(frozen=True)
 class Finding:
-    """A pin that an advisory says is affected, the versions that mend it, and why it is accepted, if it is."""
+    """An affected pin, the versions that fix it, and the reason why it is accepted, if it is."""
 
     name: str
     version: str
@@ -83,12 +90,13 @@ class Finding:
 
 
 def read_pins(path: pathlib.Path) -> dict[str, Version]:
-    """Names, normalised as PEP 503 says, and exact versions, from a file of ``name==version`` lines and comments."""
+    """Read names (normalised as in PEP 503) and exact versions from ``name==version`` lines and comments."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise AuditError(
-            f"The pins cannot be read from {path}: {reason_of(error)}. Give a text file of name==version lines with --pins."
+            f"The pins cannot be read from {path}: {reason_of(error)}. Give a text file of name==version "
+            "lines with --pins."
         ) from error
     pins: dict[str, Version] = {}
     for number, line in enumerate(lines, start=1):
@@ -97,17 +105,19 @@ def read_pins(path: pathlib.Path) -> dict[str, Version]:
             name, version = read_pin(text, f"line {number} of {path}")
             if pins.setdefault(name, version) != version:
                 raise AuditError(
-                    f"{path} pins {name} twice, to {pins[name]} and in line {number} to {version}. One version is allowed; remove a line."
+                    f"{path} pins {name} twice, to {pins[name]} and in line {number} to {version}. Only one "
+                    "version is allowed; remove a line."
                 )
     if not pins:
         raise AuditError(
-            f"{path} pins nothing. It must have lines of the form name==version; write the output of pip freeze into it."
+            f"{path} contains no pins. It must have lines of the form name==version; write the output of pip "
+            "freeze into it."
         )
     return pins
 
 
 def read_pin(text: str, place: str) -> tuple[str, Version]:
-    """The name and the version of one exact pin."""
+    """Parse the name and the version of one exact pin."""
     try:
         requirement = Requirement(text)
         (specifier,) = requirement.specifier
@@ -116,7 +126,8 @@ def read_pin(text: str, place: str) -> tuple[str, Version]:
     except (InvalidRequirement, InvalidVersion, ValueError):
         pass
     raise AuditError(
-        f"An audit needs to know the version: {text!r} ({place}) is not an exact pin. Allowed is name==version; write the version that is installed."
+        f"{text!r} ({place}) is not an exact pin, but an audit needs the version. Write name==version with "
+        "the installed version."
     )
 
 
@@ -124,11 +135,12 @@ def read_pin(text: str, place: str) -> tuple[str, Version]:
 
 
 def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Every file below a folder that must be a record."""
+    """Return all files below a folder that must be records."""
     if not folder.is_dir():
         raise AuditError(
-            f"The database of advisories must be a folder; {folder} is {'a file' if folder.exists() else 'not there'}. "
-            "Clone https://github.com/pypa/advisory-database and give the clone's folder."
+            f"The database of advisories must be a folder; {folder} is "
+            f"{'a file' if folder.exists() else 'not there'}. Clone "
+            "https://github.com/pypa/advisory-database and give the clone's folder."
         )
     roots = [folder / name for name in RECORD_FOLDERS if (folder / name).is_dir()] or [folder]
     files = sorted(
@@ -146,20 +158,20 @@ def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_advisory(path: pathlib.Path) -> Advisory:
-    """One record; what the audit does not need of it is ignored, what it needs must be there."""
+    """Read one record. Entries that the audit does not need are ignored."""
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=TextLoader)
         return parse_advisory(content)
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise AuditError(
-            f"The advisory {path} cannot be read: {reason_of(error)}. It must be one OSV record, as YAML or JSON. "
-            "Get the file again (git checkout), or remove it if it is no advisory."
+            f"The advisory {path} cannot be read: {reason_of(error)}. It must be one OSV record, as YAML or "
+            "JSON. Restore the file (git checkout), or remove it if it is not an advisory."
         ) from error
 
 
 def parse_advisory(content: object) -> Advisory:
-    """A record from what a YAML or JSON reader made of it; ``ValueError`` if it is none."""
+    """Parse a record from the output of a YAML or JSON reader; raise ``ValueError`` if it is not one."""
     record = mapping(content, "the record")
     if "affects" in record and "affected" not in record:
         raise ValueError("it has 'affects', the form that OSV had before version 1.0, instead of 'affected'")
@@ -179,13 +191,16 @@ def parse_advisory(content: object) -> Advisory:
 
 
 def of_python(entry: Mapping[str, object]) -> bool:
-    """Whether an entry of ``affected`` is about a Python package; a suffix such as ``PyPI:index`` names another index of the same packages."""
+    """Return True if an entry of ``affected`` is about a Python package.
+
+    A suffix such as ``PyPI:index`` names another index of the same packages.
+    """
     package = mapping(entry.get("package", {}), "package")
     return string(package.get("ecosystem", ""), "ecosystem").split(":")[0] == "PyPI"
 
 
 def parse_affected(entry: Mapping[str, object]) -> Affected:
-    """One package of a record. Ranges of commits say nothing about versions and are left out."""
+    """Parse one package of a record. Ranges of commits are skipped, since they say nothing about versions."""
     ranges = [mapping(one, "a range") for one in sequence(entry.get("ranges"), "ranges")]
     return Affected(
         name=canonicalize_name(
@@ -199,7 +214,10 @@ def parse_affected(entry: Mapping[str, object]) -> Affected:
 
 
 def parse_events(one: Mapping[str, object]) -> Iterator[Event]:
-    """The ends of a range's intervals. One that is not known (there are empty ones) is left out; its interval stays open, which is the safe side."""
+    """Yield the ends of a range's intervals.
+
+    An unknown end (some are empty) is skipped. Its interval stays open, which is the safe side.
+    """
     for event in sequence(one.get("events"), "events"):
         for kind, version in mapping(event, "an event").items():
             if kind in ("introduced", "fixed", "last_affected"):
@@ -207,14 +225,14 @@ def parse_events(one: Mapping[str, object]) -> Iterator[Event]:
 
 
 def mapping(value: object, what: str) -> Mapping[str, object]:
-    """A mapping, or ``ValueError`` with what it should have been."""
+    """Return a mapping, or raise ``ValueError`` with what it should have been."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be a mapping and is {value!r:.80}")
     return value
 
 
 def sequence(value: object, what: str) -> Sequence[object]:
-    """A list; an absent one is empty."""
+    """Return a list; an absent one is empty."""
     if value in NOTHING:
         return ()
     if not isinstance(value, list):
@@ -223,7 +241,7 @@ def sequence(value: object, what: str) -> Sequence[object]:
 
 
 def string(value: object, what: str) -> str:
-    """A text, or ``ValueError`` with what it should have been."""
+    """Return a string, or raise ``ValueError`` with what it should have been."""
     if not isinstance(value, str):
         raise ValueError(f"{what} must be text and is {value!r:.80}")
     return value
@@ -233,21 +251,24 @@ def string(value: object, what: str) -> str:
 
 
 def is_affected(version: Version, affected: Affected) -> bool:
-    """Whether a version is one of those listed, or lies in an interval."""
+    """Return True if a version is listed or lies in an interval."""
     return any(same_version(version, listed) for listed in affected.versions) or any(
         lies_within(version, events) for events in affected.ranges
     )
 
 
 def same_version(version: Version, listed: str) -> bool:
-    """Equality as PEP 440 has it; old lists contain versions that it does not know, which no pin can be."""
+    """Compare versions as in PEP 440.
+
+    Old lists contain versions that are invalid there, which no pin can have.
+    """
     with contextlib.suppress(InvalidVersion):
         return Version(listed) == version
     return False
 
 
 def lies_within(version: Version, events: Iterable[Event]) -> bool:
-    """OSV's rule: go through the ends in the order of their versions; the last one that is reached decides."""
+    """Apply OSV's rule: of the ends in the order of their versions, the last one that is reached decides."""
     inside = False
     for event in sorted(events, key=event_order):
         end = event_version(event)
@@ -259,18 +280,21 @@ def lies_within(version: Version, events: Iterable[Event]) -> bool:
 
 
 def event_order(event: Event) -> tuple[bool, Version, bool]:
-    """From the start of all versions upwards; an interval of one version ends after it has begun."""
+    """Return the sort key of an end, from the lowest version upwards.
+
+    An interval of one version ends after it has begun.
+    """
     end = event_version(event)
     return end is not None, end or Version("0"), event.kind == "last_affected"
 
 
 def event_version(event: Event) -> Version | None:
-    """The version of an interval's end; none for "0", which in OSV comes before every version."""
+    """Return the version of an interval's end; None for "0", which in OSV comes before every version."""
     return None if event.version == "0" else Version(event.version)
 
 
-def versions_that_mend(version: Version, affected: Affected) -> tuple[str, ...]:
-    """The versions above a pin in which an advisory is fixed, lowest first; or the last affected one, as the record says it."""
+def fixing_versions(version: Version, affected: Affected) -> tuple[str, ...]:
+    """Return the versions above a pin that fix an advisory, lowest first, or "after" the last affected."""
     above = sorted(
         {
             (Version(event.version), event.kind)
@@ -286,7 +310,7 @@ def versions_that_mend(version: Version, affected: Affected) -> tuple[str, ...]:
 def findings_for(
     pins: Mapping[str, Version], advisories: Iterable[Advisory], accepted: Mapping[str, str]
 ) -> list[Finding]:
-    """Every pin that an advisory says is affected, in the order of names and identifiers."""
+    """Return every affected pin, ordered by name and identifier."""
     found = []
     for advisory in advisories:
         for affected in advisory.affected:
@@ -303,16 +327,17 @@ def findings_for(
                         ),
                         None,
                     )
-                    mends = versions_that_mend(version, affected)
+                    fixes = fixing_versions(version, affected)
                     found.append(
                         Finding(
-                            affected.name, str(version), advisory.identifier, advisory.aliases, mends, reason
+                            affected.name, str(version), advisory.identifier, advisory.aliases, fixes, reason
                         )
                     )
             except InvalidVersion as error:
                 raise AuditError(
-                    f"The advisory {advisory.identifier} about {affected.name} cannot be compared with {version}: {error}. The ends of its ranges "
-                    "must be versions as in PEP 440. Get the newest database; if it is still so there, read the advisory and correct the file."
+                    f"The advisory {advisory.identifier} about {affected.name} cannot be compared with "
+                    f"{version}: {error}. The ends of its ranges must be versions as in PEP 440. Get the "
+                    "newest database. If the error persists, read the advisory and correct the file."
                 ) from error
     return sorted(found, key=lambda finding: (finding.name, finding.identifier))
 
@@ -321,7 +346,7 @@ def findings_for(
 
 
 def read_accepted(path: pathlib.Path) -> dict[str, str]:
-    """Advisories that do not concern this library, with the reason why; none if there is no such file."""
+    """Read the advisories that do not concern this library, with reasons; none if there is no such file."""
     if not path.exists():
         return {}
     try:
@@ -334,8 +359,10 @@ def read_accepted(path: pathlib.Path) -> dict[str, str]:
             raise ValueError(f"the reason for {empty[0]} is empty")
     except (OSError, ValueError) as error:
         raise AuditError(
-            f"The accepted advisories cannot be read from {path}: {reason_of(error)}. It must be a TOML file with a table [accepted] of identifiers "
-            'and reasons, as in PYSEC-2024-1 = "only on Windows". Correct the file.'
+            f"The accepted advisories cannot be read from {path}: {reason_of(error)}. It must be a TOML file "
+            "with "
+            'a table [accepted] of identifiers and reasons, such as PYSEC-2024-1 = "only on Windows". '
+            "Correct the file."
         ) from error
     return accepted
 
@@ -346,7 +373,7 @@ def read_accepted(path: pathlib.Path) -> dict[str, str]:
 def audit_record(
     pins: Mapping[str, Version], advisories: Sequence[Advisory], findings: Sequence[Finding], source: str
 ) -> dict[str, object]:
-    """What was looked at and what was found, as plain data."""
+    """Return what was checked and what was found, as plain data."""
     looked_at: dict[str, set[str]] = {name: set() for name in pins}
     for advisory in advisories:
         for affected in advisory.affected:
@@ -390,12 +417,13 @@ def write_record(path: pathlib.Path, record: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise AuditError(
-            f"The record cannot be written to {path}: {reason_of(error)}. Give a file in a folder that can be written with --out."
+            f"The record cannot be written to {path}: {reason_of(error)}. Give a file in a writable folder "
+            "with --out."
         ) from error
 
 
 def report(findings: Sequence[Finding]) -> Iterator[str]:
-    """A table of the affected pins, one per line."""
+    """Yield a table of the affected pins, one per line."""
     rows = [("pin", "advisory", "aliases", "fixed in", "accepted")]
     for finding in findings:
         fixed = ", ".join(finding.fixed_in) or "no version known"
@@ -414,13 +442,13 @@ def report(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in one line."""
+    """Return the error in one line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """The whole audit; returns the exit code."""
+    """Run the audit, and return the exit code."""
     pins, accepted = read_pins(arguments.pins), read_accepted(arguments.accepted)
     advisories = [read_advisory(path) for path in record_files(arguments.database)]
     findings = findings_for(pins, advisories, accepted)
@@ -431,7 +459,7 @@ def audit(arguments: argparse.Namespace) -> int:
         print(line)
     used = {name for finding in findings for name in (finding.identifier, *finding.aliases)}
     for name in sorted(set(accepted) - used):
-        print(f"{name} is accepted in {arguments.accepted} and affects no pin any more: remove it there")
+        print(f"{name} is accepted in {arguments.accepted}, but affects no pin any more: remove it there")
     about_pins = {
         advisory.identifier
         for advisory in advisories
@@ -440,16 +468,17 @@ def audit(arguments: argparse.Namespace) -> int:
     open_findings = [finding for finding in findings if finding.accepted is None]
     newest = max(advisory.newest for advisory in advisories)
     print(
-        f"{len(pins)} pins, {len(advisories)} advisories (newest of {newest}), {len(about_pins)} of them about pinned packages: "
-        f"{len(open_findings)} affected, {len(findings) - len(open_findings)} accepted; recorded in {arguments.out}"
+        f"{len(pins)} pins, {len(advisories)} advisories (newest of {newest}), {len(about_pins)} of them "
+        f"about pinned packages: {len(open_findings)} affected, {len(findings) - len(open_findings)} "
+        f"accepted; recorded in {arguments.out}"
     )
     return 1 if open_findings else 0
 
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description="Compare every pinned dependency with a folder of OSV advisories, and record what was looked at."
+        description="Compare every pinned dependency with OSV advisories, and record what was checked."
     )
     parser.add_argument(
         "database",
@@ -480,7 +509,7 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the audit, and explain input that cannot be audited in one paragraph."""
+    """Run the audit. Input that cannot be audited is explained in one paragraph."""
     try:
         return audit(parse_arguments(words))
     except AuditError as error:

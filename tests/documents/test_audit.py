@@ -232,7 +232,7 @@ def test_an_accepted_advisory_passes_and_keeps_its_reason(tmp_path):
     assert json.loads((tmp_path / "audit.json").read_text())["findings"][0]["accepted"] == "only on Windows"
 
 
-NO_ADVISORY = ["cannot be read", "must be one OSV record", "remove it if it is no advisory"]
+NO_ADVISORY = ["cannot be read", "must be one OSV record", "remove it if it is not an advisory"]
 
 
 @pytest.mark.parametrize(
@@ -242,13 +242,13 @@ NO_ADVISORY = ["cannot be read", "must be one OSV record", "remove it if it is n
             "robot>=1.0\n",
             advisory(),
             None,
-            ["'robot>=1.0'", "line 1", "Allowed is name==version", "write the version"],
+            ["'robot>=1.0'", "line 1", "Write name==version", "the installed version"],
         ),
-        ("\nrobot==1.*\n", advisory(), None, ["'robot==1.*'", "line 2", "Allowed is name==version"]),
-        ("-r others.txt\n", advisory(), None, ["'-r others.txt'", "Allowed is name==version"]),
+        ("\nrobot==1.*\n", advisory(), None, ["'robot==1.*'", "line 2", "Write name==version"]),
+        ("-r others.txt\n", advisory(), None, ["'-r others.txt'", "Write name==version"]),
         ("robot @ https://example.org/robot.whl\n", advisory(), None, ["not an exact pin"]),
         ("robot==1.0\nRobot==1.1\n", advisory(), None, ["pins robot twice", "1.0", "1.1", "remove a line"]),
-        ("# nothing\n", advisory(), None, ["pins nothing", "name==version"]),
+        ("# nothing\n", advisory(), None, ["contains no pins", "name==version"]),
         ("robot==1.0\n", None, None, ["no advisories", ".json, .yaml, .yml", "Clone"]),
         ("robot==1.0\n", "id: [", None, NO_ADVISORY),
         ("robot==1.0\n", "- a list", None, ["the record must be a mapping", *NO_ADVISORY]),
