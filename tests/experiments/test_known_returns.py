@@ -1,4 +1,4 @@
-"""What was reached on a task, and `costate tasks TASK` that shows it."""
+"""Known returns of tasks, and `costate tasks TASK`, which shows them."""
 
 import json
 import pathlib
@@ -52,7 +52,8 @@ def test_the_figures_for_ppo_are_those_of_slm_lab_and_of_playground(monkeypatch)
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     benchmark = runpy.run_path(str(ROOT / "benchmarks/half_blind.py"), run_name="benchmark")
     assert benchmark["SIGHTED"] == {
-        "CartpoleSwingup": 825.0, "BallInCup": 950.0, "FingerTurnHard": 950.0, "FishSwim": 581.0, "WalkerStand": 1000.0, "WalkerWalk": 960.0,
+        "CartpoleSwingup": 825.0, "BallInCup": 950.0, "FingerTurnHard": 950.0,
+        "FishSwim": 581.0, "WalkerStand": 1000.0, "WalkerWalk": 960.0,
         "WalkerRun": 760.0, "CheetahRun": 883.0,
     }  # fmt: skip
     stored = json.loads((ROOT / "docs/results/half_blind.json").read_text())["tasks"]
@@ -77,10 +78,19 @@ def test_a_task_is_shown_by_itself(capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "WalkerStand"
     for part in (
-        "24 numbers: orientations 14, height 1, velocity 9", "--hide velocity", "0.025 s", "1000 steps, 25 s", "60,000,000 steps in the paper",
-        "1,000,000 with --algorithm sac", "envpool", "dm_control walker-stand, EnvPool WalkerStand-v1", "979, the best measured at 50% blackout",
-        "`costate train WalkerStand --algorithm sac", "1000, the best published", "google-deepmind/mujoco_playground",
-    ):  # fmt: skip
+        "24 numbers: orientations 14, height 1, velocity 9",
+        "--hide velocity",
+        "0.025 s",
+        "1000 steps, 25 s",
+        "60,000,000 steps in the paper",
+        "1,000,000 with --algorithm sac",
+        "envpool",
+        "dm_control walker-stand, EnvPool WalkerStand-v1",
+        "979, the best measured at 50% blackout",
+        "`costate train WalkerStand --algorithm sac",
+        "1000, the best published",
+        "google-deepmind/mujoco_playground",
+    ):
         assert part in out, part
     assert max(map(len, out.splitlines())) <= 100
 

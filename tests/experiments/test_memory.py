@@ -1,4 +1,4 @@
-"""What memory is worth: the five policies differ as they should, and the shares are those of a hand calculation."""
+"""The five policies of `costate memory` differ as intended, and the shares equal a calculation by hand."""
 
 import json
 
@@ -10,7 +10,7 @@ import pytest
 from costate._base.errors import ConfigError
 from costate.cli import main
 from costate.envs.sensors import SensorConfig
-from costate.experiments.memory import Worth, memory_spec, notes, table, to_json
+from costate.experiments.memory import VariantResult, memory_spec, notes, table, to_json
 from costate.experiments.statistics import FEWEST, Interval, share_of_distance
 from costate.experiments.tables import Cell
 from costate.policies.cores.frame_stack import FrameStackConfig
@@ -55,7 +55,7 @@ def test_the_policies_differ_in_memory_and_sight_alone():
 
 @pytest.mark.parametrize("sensors", [{"burst_length": 10}, {"dark": "hold"}])
 def test_policies_of_any_sensors_are_also_judged_with_full_sight(sensors):
-    """All are evaluated where the one that sees everything is, where what others look through has nothing to act on."""
+    """Sensor settings that have no effect with full sight do not prevent an evaluation there."""
     spec = memory_spec(["WalkerStand"], "ppo", 1, 3_200_000, sensors, 4, 50)
     assert spec.evaluation.dropouts == (0.0, 0.5)
     assert {sensors_at(run.config, 0.0) for run in spec.runs} == {SensorConfig(0.0)}
@@ -63,34 +63,37 @@ def test_policies_of_any_sensors_are_also_judged_with_full_sight(sensors):
 
 @pytest.mark.parametrize("sensors", [{"dropout": 0.0}, {"dropout": 0.0, "mask_input": "bit"}])
 def test_sensors_that_never_fail_leave_memory_nothing_to_do(sensors):
-    """Being told that nothing fails is no fault."""
-    with pytest.raises(ConfigError, match="nothing that memory could be worth on WalkerStand"):
+    """A mask bit that never reports a blackout is not a fault."""
+    with pytest.raises(ConfigError, match="memory cannot help on WalkerStand"):
         memory_spec(["WalkerStand"], "ppo", 1, None, sensors, 8, 10)
 
 
 def test_where_working_sensors_do_not_show_the_state_not_even_the_oracle_sees_it_and_that_is_said():
-    """LQG shows a position, and its velocity has to be remembered whether sensors fail or not."""
+    """LQG shows a position only, so its velocity has to be remembered even if sensors never fail."""
     assert memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.5}, 8, 10).runs
-    with pytest.raises(ConfigError, match="the oracle would see no more than all others on LQG"):
+    with pytest.raises(ConfigError, match="the oracle would see no more than the other policies on LQG"):
         memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.0}, 8, 10)
     assert notes("ppo", ["LQG", "WalkerStand"]) == [
-        "oracle: its sensors never fail, but on LQG they do not show the whole state either, so that not even it sees everything."
+        "oracle: its sensors never fail, but on LQG they do not show the whole state, so even this policy "
+        "does not see everything."
     ]
     assert notes("ppo", ["WalkerStand"]) == []
 
 
 def test_shares_of_the_distance_by_hand():
     low, high = np.array([10.0, 20.0]), np.array([110.0, 120.0])
-    # From 15 to 115: 65 is half way.
+    # 65 is half way from 15 to 115.
     assert share_of_distance(np.array([60.0, 70.0]), low, high).estimate == 0.5
     assert np.isnan(share_of_distance(np.array([60.0, 70.0]), low, high).low)
     assert np.isnan(share_of_distance(high, low, low).estimate)
-    # Full sight that is no better than no memory leaves nothing to regain; a memory that is worse than none has not regained twice as much as all.
+    # If full sight is no better than no memory, there is nothing to regain. A memory that is worse than none
+    # must not count as a share above 100 %.
     assert np.isnan(share_of_distance(np.array([-600.0]), np.array([-500.0]), np.array([-550.0])).estimate)
     rng = np.random.default_rng(0)
     many = [rng.normal(centre, 1.0, 200) for centre in (50.0, 0.0, 100.0)]
     found = share_of_distance(*many)
-    # The deviation of the share is about that of the mean of 200 runs over the distance, 0.0007, and a little more for the two ends.
+    # The standard deviation of the share is about that of the mean of 200 runs divided by the distance,
+    # 0.0007, and a little more for the two ends.
     assert found.low < found.estimate < found.high
     assert found.high - found.low == pytest.approx(
         2 * 1.96 * np.sqrt(1 + 0.25 + 0.25) / np.sqrt(200) / 100, rel=0.15
@@ -99,7 +102,7 @@ def test_shares_of_the_distance_by_hand():
 
 
 def test_a_share_of_a_distance_that_may_not_be_there_has_no_interval():
-    """Of ends that overlap, many resamples are the wrong way round, and there a share means nothing."""
+    """If the two ends overlap, many resamples have them in the wrong order, and their share means nothing."""
     low, high = np.array([0.0, 10.0, 0.0, 10.0]), np.array([1.0, 11.0, 1.0, 11.0])
     found = share_of_distance(np.full(4, 5.5), low, high)
     assert found.estimate == 0.5
@@ -111,9 +114,9 @@ def test_the_table_says_what_was_regained():
         return Cell("WalkerStand", variant, np.array(scores), 0, 0, 1.0)
 
     worths = [
-        Worth(cell("memoryless", 100.0), None),
-        Worth(cell("recurrent", 300.0, 320.0), Interval(0.7, np.nan, np.nan)),
-        Worth(cell("oracle"), None),
+        VariantResult(cell("memoryless", 100.0), None),
+        VariantResult(cell("recurrent", 300.0, 320.0), Interval(0.7, np.nan, np.nan)),
+        VariantResult(cell("oracle"), None),
     ]
     lines = table(worths).splitlines()
     assert lines[1].split() == ["WalkerStand", "memoryless", "1", "100.0"]
@@ -136,7 +139,7 @@ def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_t
     assert control(0.5, 0.0) != control(-0.5, 0.0)
     monkeypatch.setattr("costate.cli.commands.memory.conduct", lambda *arguments: 0)
     monkeypatch.setattr("costate.experiments.collection.read_collection", lambda folder: None)
-    monkeypatch.setattr("costate.experiments.memory.worth_of", lambda collection: [])
+    monkeypatch.setattr("costate.experiments.memory.results_of", lambda collection: [])
     for algorithm, said in (("sac", 1), ("ppo", 0)):
         assert main(["memory", "LQR", "--algorithm", algorithm, "--out", str(tmp_path)]) == 0
         assert capsys.readouterr().out.count("memoryless: still reads its own last control") == said
@@ -145,7 +148,7 @@ def test_what_an_off_policy_actor_without_memory_knows_is_its_last_control_and_t
 
 @pytest.mark.thorough
 def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
-    """Real runs on a task in JAX, each of one iteration."""
+    """Train real runs on a task in JAX, each for one iteration."""
     arguments = [
         "memory",
         "LQR",
@@ -175,7 +178,7 @@ def test_one_command_trains_and_compares_all_of_them(tmp_path, capsys):
     ]
     assert all(len(result["scores"]) == 1 for result in results)
     by = {result["variant"]: result["mean"] for result in results}
-    # One iteration need not have taught the oracle anything, and then there is nothing to regain.
+    # After one iteration the oracle may have learned nothing, and then there is nothing to regain.
     known = by["oracle"] > by["memoryless"]
     expected = (by["recurrent"] - by["memoryless"]) / (by["oracle"] - by["memoryless"]) if known else None
     assert results[2]["share"] == (pytest.approx(expected) if known else None)

@@ -1,4 +1,4 @@
-"""The Ray backend: a cluster of its own, and addresses that lead nowhere. The death of a node is in test_sweep.py."""
+"""The Ray backend: a local cluster, and addresses without one. The death of a node is in test_sweep.py."""
 
 import socket
 import time

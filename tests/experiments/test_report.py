@@ -1,4 +1,4 @@
-"""Reports: from runs on disk to numbers that were worked out by hand, a page that works offline, and broken runs that are named."""
+"""Reports: numbers calculated by hand, a page that works offline, and broken runs that are listed."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def make_run(
     share=1.0,
     sensors: SensorConfig | None = None,
 ) -> RunConfig:
-    """A run as training would leave it, with made-up numbers: one logged return for every iteration."""
+    """Write a run as training would, with made-up numbers: one logged return per iteration."""
     config = dataclasses.replace(
         preset(variant, task), seed=seed, steps=32_000 * len(returns), sensors=sensors or SensorConfig()
     )
@@ -69,7 +69,10 @@ def make_run(
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two variants on two tasks with three seeds each; NC-GRU is better by 100 on the walker and no better on the cheetah."""
+    """Two variants on two tasks with three seeds each.
+
+    NC-GRU is better by 100 on the walker and equal on the cheetah.
+    """
     for seed in range(3):
         for variant, bonus in (("gru", 0.0), ("nc-gru", 100.0)):
             walker = 200.0 + 10.0 * seed + bonus
@@ -92,7 +95,7 @@ def test_a_seed_has_failed_far_below_the_best_one_also_where_returns_are_costs(t
     for seed, score in enumerate((-150.0, -160.0, -1400.0, -1600.0)):
         make_run(tmp_path, "gru", "LQR", seed, [score] * 40, {0.5: [score]})
     (cell,) = cells(read_collection(tmp_path), Measure(0.5))
-    # Only the last one is below ten times the best.
+    # Only the last score is below ten times the best.
     assert cell.failed == 1
 
 
@@ -210,7 +213,7 @@ def test_runs_of_a_sweep_carry_its_names_and_failures_are_shown(folder):
     (folder / "failures" / "def.json").write_text(json.dumps({"error": "exploded"}))
     collection = read_collection(folder)
     assert set(collection.variants) == {"mine", "theirs"}
-    assert ("abc", "not begun: FishSwim late seed 1") in collection.broken
+    assert ("abc", "not started: FishSwim late seed 1") in collection.broken
     assert ("def", "failed: FishSwim bad seed 2: exploded") in collection.broken
     page = write_report(folder)[0].read_text()
     assert "<h1>named &lt;b&gt;</h1>" in page
@@ -227,11 +230,11 @@ def test_a_run_counts_once_and_other_budgets_are_other_variants(tmp_path):
         [100.0, 100.0],
         [500.0, 500.0],
     ]
-    assert sum("a run counts once" in reason for _, reason in collection.broken) == 2
+    assert sum("a run counts only once" in reason for _, reason in collection.broken) == 2
 
 
 def test_budgets_are_told_apart_also_where_the_tasks_own_would_be_impossible(tmp_path):
-    """That of LQR is half an iteration of so many environments."""
+    """With this many environments, LQR's own budget is half an iteration."""
     for million in (16, 32):
         config = RunConfig("LQR", steps=million * 1_000_000, rollout=RolloutConfig(environments=16_000))
         run = create_run(tmp_path / str(million), config, {}, overwrite=False)
@@ -266,7 +269,10 @@ def test_the_evaluation_with_most_episodes_counts_and_a_stray_one_disturbs_nothi
 
 
 def test_evaluations_count_with_the_bursts_that_training_leaves_them(tmp_path):
-    """At no blackout there are none, at 7/8 they are longer than in training; bursts of another length are another fault."""
+    """Without blackouts there are no bursts, and at 7/8 they are longer than in training.
+
+    Bursts of any other length are another fault.
+    """
     config = make_run(
         tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {}, sensors=SensorConfig(burst_length=5.0)
     )
@@ -284,7 +290,10 @@ def test_evaluations_count_with_the_bursts_that_training_leaves_them(tmp_path):
 
 
 def test_evaluations_with_the_random_numbers_of_two_versions_are_named(tmp_path):
-    """Those without a version are of the first; a run that has only such ones is like itself throughout."""
+    """Evaluations without a version are of the first version.
+
+    A run with only such evaluations is consistent.
+    """
     config = make_run(tmp_path, "gru", "CheetahRun", 0, [100.0] * 40, {0.5: [1.0], 0.75: [2.0]})
     assert read_collection(tmp_path).incomplete == ()
     file = tmp_path / config_hash(config) / "evaluations" / "0.5.json"
@@ -353,10 +362,10 @@ def test_a_run_that_lacks_an_evaluation_is_named_and_takes_none_from_the_others(
     assert collection.dropouts == (0.5, 0.75)
     assert (
         run.run.path.name,
-        "it has not been evaluated at 0.75 blackout, as the others have",
+        "it has not been evaluated at 0.75 blackout, unlike the other runs",
     ) in collection.incomplete
     np.testing.assert_allclose(np.sort(areas(collection, "CheetahRun", "gru")), [-2.5, 97.5])
-    # Where it was evaluated it counts.
+    # It counts at the blackout probabilities at which it was evaluated.
     cell = next(
         c
         for c in cells(collection, choose_measure(collection))
@@ -378,7 +387,7 @@ def test_variants_are_compared_where_all_of_them_were_evaluated(tmp_path):
     )
     page = write_report(tmp_path)[0].read_text()
     assert (
-        "95 % stratified bootstrap intervals, but for variants with fewer than four seeds on some task"
+        "95 % stratified bootstrap intervals, except for variants with fewer than four seeds on some task"
         in page
     )
 
@@ -408,7 +417,11 @@ def test_a_log_with_a_gap_is_named(folder):
 
 
 def test_the_summary_holds_the_statistics_of_the_page(tmp_path):
-    """Eight scores 10, 20, …, 80: mean 45, deviation √600, median 45, interquartile mean of 30 to 60 also 45; NC-GRU is 40 above."""
+    """Eight scores 10, 20, …, 80 have mean 45, deviation √600, median 45, and interquartile mean 45 (of 30 to
+    60).
+
+    The scores of NC-GRU are 40 higher.
+    """
     for seed in range(8):
         make_run(tmp_path, "gru", "CheetahRun", seed, [1.0] * 4, {0.5: [10.0 * (seed + 1)], 0.75: [0.0]})
         make_run(
@@ -423,7 +436,7 @@ def test_the_summary_holds_the_statistics_of_the_page(tmp_path):
     assert 10.0 < interval["low"] < 45.0 < interval["high"] < 80.0
     assert summary["over_tasks"]["interquartile_mean"]["nc-gru"]["estimate"] == 85.0
     (pair,) = summary["over_tasks"]["improvement"]
-    # Its k-th run is above the first k + 3 of the others and level with the (k + 4)-th, if there are so many.
+    # Its k-th run is above the first k + 3 of the others and equal to the (k + 4)-th, if there are that many.
     assert (pair["better"], pair["worse"], pair["estimate"]) == (
         "nc-gru",
         "gru",
@@ -561,11 +574,12 @@ def test_the_page_opens_in_a_real_browser_without_the_network(folder, tmp_path):
     command = [CHROMIUM, *flags, "--window-size=1200,3000", f"--screenshot={shot}", path.resolve().as_uri()]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert shot.read_bytes().startswith(b"\x89PNG")
-    # What the browser made of it: every picture has been decoded, and nothing is wider than the window.
+    # In the browser every picture is decoded, and nothing is wider than the window.
     probe = path.with_name("probe.html")
     script = (
         "<script>onload=()=>{const i=[...document.images];document.title="
-        "`images ${i.filter(x=>x.complete&&x.naturalWidth>0).length}/${i.length} wide ${document.documentElement.scrollWidth<=innerWidth}`}</script>"
+        "`images ${i.filter(x=>x.complete&&x.naturalWidth>0).length}/${i.length} wide "
+        "${document.documentElement.scrollWidth<=innerWidth}`}</script>"
     )
     probe.write_text(path.read_text().replace("</body>", f"{script}</body>"))
     command = [
@@ -600,7 +614,7 @@ def test_runs_that_were_aligned_are_shown_beside_each_other(folder):
         (run.path / "alignment" / "alignment.json").write_text(json.dumps(document))
     page, collection = write_report(folder)
     html = page.read_text()
-    assert "Memory against true co-states" in html
+    assert "Hidden state against true co-states" in html
     assert "0.25 ± 0.00" in html
     assert "0.60 ± 0.71" in html
     assert len(json.loads((page.parent / "summary.json").read_text())["alignment"]) == 2

@@ -1,4 +1,4 @@
-"""Specs of sweeps: what they expand to, and that everything wrong with one is said at once."""
+"""Specs of sweeps: the runs that they expand to, and that all problems of a spec are reported at once."""
 
 import json
 import pathlib
@@ -140,7 +140,7 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         ("tasks = [", "not valid TOML"),
         ('tasks = ["CheetahRun"]', "variants is \\[\\], but it should list at least one preset"),
         (GOOD + "seeds = 0", "seeds is 0"),
-        (GOOD + "seeds = [1, 1]", "names some seed twice"),
+        (GOOD + "seeds = [1, 1]", "lists a seed twice"),
         (GOOD + "seeds = [-1]", "seed is -1"),
         (GOOD + "seeds = true", "seeds is True"),
         (GOOD + "[overrides.policy.core]\nname = 5", "The name of a core is 5, but it should be a string"),
@@ -176,7 +176,8 @@ GOOD = 'tasks = ["CheetahRun"]\nvariants = ["gru"]\n'
         (GOOD + "[resources]\ncores = 1.5", "resources.cores is 1.5"),
         (GOOD + "[evaluation]\ndropouts = [2.0]", "different numbers between 0 and 1"),
         (
-            'tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", ppo.costate_coef = 0 }',
+            'tasks = ["CheetahRun"]\n[variants]\na = { preset = "gru" }\nb = { preset = "nc-gru", '
+            "ppo.costate_coef = 0 }",
             "are the same config",
         ),
         (
@@ -223,8 +224,11 @@ def test_one_problem_does_not_hide_another(text, messages):
 
 
 def test_every_variant_can_be_evaluated_at_every_blackout_of_a_spec():
-    """An error would come only after training."""
-    text = 'tasks = ["LQR"]\n[variants]\na = { sensors.burst_length = 2.0 }\nb = { sensors.dark = "hold" }\n[evaluation]\ndropouts = [0.0, 0.875, 1.0]'
+    """Otherwise the error would come only after training."""
+    text = (
+        'tasks = ["LQR"]\n[variants]\na = { sensors.burst_length = 2.0 }\nb = { sensors.dark = "hold" }\n'
+        "[evaluation]\ndropouts = [0.0, 0.875, 1.0]"
+    )
     spec = parse_spec(text, "bursts")
     a, b = ([sensors_at(run.config, dropout) for dropout in spec.evaluation.dropouts] for run in spec.runs)
     assert a == [
@@ -258,13 +262,16 @@ def test_the_papers_experiments_come_in_budgets(name, budget, runs, steps):
 
 
 def test_a_smaller_budget_has_runs_of_the_larger_one():
-    """So that a sweep can be begun with three seeds and gone on with in the same folder with ten."""
+    """A sweep can begin with three seeds and continue in the same folder with ten."""
     few, many = load_spec("figure3", "three-seeds"), load_spec("figure3", "full")
     assert {run.folder for run in few.runs} < {run.folder for run in many.runs}
 
 
 def test_the_first_budget_is_the_usual_one_and_unknown_ones_are_refused():
-    text = 'tasks = ["LQR"]\nvariants = ["gru"]\n[budgets.long]\nsteps = 640_000\n[budgets.short]\nsteps = 64_000\n'
+    text = (
+        'tasks = ["LQR"]\nvariants = ["gru"]\n'
+        "[budgets.long]\nsteps = 640_000\n[budgets.short]\nsteps = 64_000\n"
+    )
     assert [parse_spec(text, "mine", budget).runs[0].config.steps for budget in (None, "long", "short")] == [
         640_000,
         640_000,
@@ -272,7 +279,7 @@ def test_the_first_budget_is_the_usual_one_and_unknown_ones_are_refused():
     ]
     with pytest.raises(ConfigError, match=r"Unknown budget 'shrot'\. .*short"):
         parse_spec(text, "mine", "shrot")
-    with pytest.raises(ConfigError, match="This sweep has only one: leave --budget out"):
+    with pytest.raises(ConfigError, match="This sweep has no budgets: leave --budget out"):
         parse_spec('tasks = ["LQR"]\nvariants = ["gru"]', "mine", "short")
     with pytest.raises(ConfigError, match=r"budgets\.short has the key 'grid'"):
         parse_spec(text + "grid = {}\n", "mine")
@@ -295,8 +302,11 @@ def test_an_unknown_sweep_is_answered_with_the_nearest():
 
 
 def test_settings_are_checked_together_and_not_one_after_the_other() -> None:
-    """A budget that would not suffice for one iteration of the preset, but does for those of the variant."""
-    text = 'tasks = ["CartpoleSwingup"]\nsteps = 2000\n[variants]\nshort = { preset = "gru", rollout.environments = 4, rollout.rollout_length = 250 }'
+    """The budget is too small for an iteration of the preset, but not for an iteration of the variant."""
+    text = (
+        'tasks = ["CartpoleSwingup"]\nsteps = 2000\n[variants]\n'
+        'short = { preset = "gru", rollout.environments = 4, rollout.rollout_length = 250 }'
+    )
     (run,) = parse_spec(text, "short").runs
     assert (run.config.steps, run.config.iterations) == (2000, 2)
 
@@ -341,11 +351,11 @@ NAMES = {
 def test_a_sweep_has_a_name_that_is_one_folder_and_can_be_printed(name):
     spec = 'name = {}\ntasks = ["LQR"]\nvariants = ["gru"]'
     with pytest.raises(
-        ConfigError, match=rf"name is .*, but {NAMES[name]}.*another place is given with --out"
+        ConfigError, match=rf"name is .*, but {NAMES[name]}.*To write somewhere else, use --out"
     ) as caught:
         parse_spec(spec.format(json.dumps(name)), "mine")
     assert all(character.isprintable() or character == "\n" for character in str(caught.value))
-    # Of a file too, where nothing else is said.
+    # The same for the name of a file, if the spec has no name.
     with pytest.raises(ConfigError, match=rf"the name of the file, .*but {NAMES[name]}"):
         parse_spec('tasks = ["LQR"]\nvariants = ["gru"]', name)
 

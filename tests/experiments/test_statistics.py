@@ -1,4 +1,4 @@
-"""Statistics against published definitions, SciPy and cases worked out by hand."""
+"""Statistics against published definitions, SciPy, and cases calculated by hand."""
 
 import itertools
 
@@ -26,7 +26,8 @@ def test_the_standard_deviation_estimates_the_population_and_needs_two_runs():
 
 
 def test_the_percentile_interval_of_two_runs_is_that_of_all_four_resamples():
-    # Resampled means of {0, 1} are 0, ½, ½, 1 with equal probability: 95 % spans all of them, the middle 40 % only ½.
+    # Resampled means of {0, 1} are 0, ½, ½, 1 with equal probability: 95 % spans all of them, the middle 40 %
+    # only ½.
     scores = [np.array([0.0, 1.0])]
     wide = st.percentile_bootstrap(scores, st.mean)
     assert (wide.estimate, wide.low, wide.high) == (0.5, 0.0, 1.0)
@@ -56,24 +57,30 @@ def test_the_percentiles_agree_with_scipy_for_one_task():
     theirs = scipy.stats.bootstrap(
         (runs,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(0)
     ).confidence_interval
-    # The standard error of a 2.5 % quantile of 20,000 draws is about 0.02 standard errors of the mean (2.7 here).
+    # The standard error of a 2.5 % quantile of 20,000 draws is about 0.02 standard errors of the mean (2.7
+    # here).
     assert ours.low == pytest.approx(theirs.low, abs=0.3)
     assert ours.high == pytest.approx(theirs.high, abs=0.3)
 
 
 def test_an_interval_is_stretched_for_a_biased_spread_and_for_few_degrees_of_freedom():
-    # Four runs: variances of resamples are 3/4 of what they should be, and Student's t with 3 degrees of freedom is 3.182 at 97.5 %.
+    # Four runs: variances of resamples are 3/4 of what they should be, and Student's t with 3 degrees of
+    # freedom is 3.182 at 97.5 %.
     assert st.stretch([4]) == pytest.approx(np.sqrt(4 / 3) * 3.18245 / 1.95996, rel=1e-5)
-    # Eight tasks of four runs have 24 degrees of freedom: 2.064. At 90 % the quantiles are those of 95 %: 1.711 and 1.645.
+    # Eight tasks of four runs have 24 degrees of freedom: 2.064. At 90 % the quantiles are those of 95 %:
+    # 1.711 and 1.645.
     assert st.stretch([4] * 8) == pytest.approx(np.sqrt(4 / 3) * 2.06390 / 1.95996, rel=1e-5)
     assert st.stretch([4] * 8, confidence=0.9) == pytest.approx(np.sqrt(4 / 3) * 1.71088 / 1.64485, rel=1e-5)
     assert st.stretch([1000]) == pytest.approx(1.0, abs=0.002)
-    with pytest.raises(ConfigError, match=r"Groups of \[1, 1\] runs leave no spread"):
+    with pytest.raises(ConfigError, match=r"Groups of \[1, 1\] runs have no spread"):
         st.stretch([1, 1])
 
 
 def test_the_interval_of_a_mean_is_about_students():
-    """Of a mean, what is stretched is z √((n − 1) / n) standard errors long on either side, so that Student's interval comes out."""
+    """The percentile interval of a mean has half-length z √((n − 1) / n) standard errors.
+
+    Stretching it gives Student's interval.
+    """
     runs = np.random.default_rng(5).normal(300.0, 80.0, size=6)
     found = st.stratified_bootstrap([runs], st.mean, resamples=50_000)
     low, high = scipy.stats.t.interval(0.95, 5, loc=runs.mean(), scale=scipy.stats.sem(runs))
@@ -116,7 +123,8 @@ def test_intervals_of_four_runs_cover_a_normal_truth_about_as_often_as_they_say(
     [
         (lambda rng, shape: rng.normal(500.0, 100.0, shape), 0.92),
         (lambda rng, shape: np.exp(rng.normal(5.0, 0.8, shape)), 0.91),
-        # A third of the seeds fail. Four of one task are all of one kind every fifth time, and then say nothing of the other.
+        # A third of the seeds fail. Every fifth time, four seeds of one task all succeed or all fail, and
+        # then say nothing about the other outcome.
         (
             lambda rng, shape: np.where(
                 rng.random(shape) < 0.35, rng.normal(50.0, 20.0, shape), rng.normal(800.0, 50.0, shape)
@@ -185,7 +193,7 @@ def test_probability_of_improvement_is_mann_whitneys_statistic():
     assert st.probability_of_improvement([x], [y]) == pytest.approx(
         scipy.stats.mannwhitneyu(x, y).statistic / (12 * 9)
     )
-    # Over tasks it is the mean: certain on one, hopeless on the other.
+    # Over tasks it is the mean: 1 on one task, 0 on the other.
     assert st.probability_of_improvement([np.ones(2), np.zeros(4)], [np.zeros(3), np.ones(2)]) == 0.5
 
 
@@ -207,7 +215,7 @@ def test_a_performance_profile_is_the_share_of_runs_above_each_threshold():
     low, high = st.profile_band([np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0])], thresholds, fewest=2)
     assert (low <= profile).all()
     assert (profile <= high).all()
-    # A task whose runs are all alike leaves nothing open.
+    # A task whose runs are all equal has no uncertainty.
     low, high = st.profile_band([np.full(3, 2.0)], thresholds, fewest=3)
     np.testing.assert_array_equal(low, [1.0, 1.0, 0.0, 0.0])
     np.testing.assert_array_equal(high, low)
@@ -267,7 +275,9 @@ def test_other_senseless_questions_are_refused():
 
 
 def test_the_band_of_few_runs_is_their_range():
-    """Three runs at two steps: the mean of 1, 2 and 6 is 3, between 1 and 6; of 0, 3 and 9 it is 4, between 0 and 9."""
+    """Three runs at two steps: 1, 2 and 6 have mean 3 and range 1 to 6; 0, 3 and 9 have mean 4 and range 0 to
+    9.
+    """
     steps = np.array([10.0, 20.0])
     band = st.range_band(
         [st.Curve(steps, np.array(values)) for values in ([1.0, 0.0], [2.0, 3.0], [6.0, 9.0])]

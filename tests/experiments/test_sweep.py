@@ -1,4 +1,7 @@
-"""Sweeps with real workers: skipped, continued, killed, stopped, failed and retried, always to the results of an undisturbed one."""
+"""Sweeps with real workers: skipped, continued, killed, stopped, failed and retried.
+
+The results always equal those of an undisturbed sweep.
+"""
 
 import dataclasses
 import json
@@ -37,7 +40,7 @@ def start_sweep(spec_file: pathlib.Path, out: pathlib.Path, *more: str) -> subpr
 
 
 def wait_for_rows(folder: pathlib.Path, process: subprocess.Popen, count: int) -> None:
-    """Until every run of the sweep has written so many rows."""
+    """Wait until every run of the sweep has written that many rows."""
     spec = small_spec()
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -76,13 +79,13 @@ def undisturbed(spec_file, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-# On a task whose compiled programs can be kept, so that it costs little.
+# The compiled programs of this task can be cached, so that it costs little.
 SHORT = SPEC.format(steps=8_000).replace("CartpoleSwingup", "LQR")
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """A finished sweep of two iterations, and its file."""
+    """Return a finished sweep of two iterations, and its file."""
     folder = tmp_path_factory.mktemp("short")
     (folder / "short.toml").write_text(SHORT)
     process = start_sweep(folder / "short.toml", folder / "sweep")
@@ -120,7 +123,7 @@ def test_finished_runs_are_skipped(short, capsys):
 
 @pytest.mark.thorough
 def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file, tmp_path):
-    """The sweep killed, then one of its workers killed, then Ctrl-C: the same command goes on every time."""
+    """Kill the sweep, then one of its workers, then press Ctrl-C: the same command continues every time."""
     folder = tmp_path / "sweep"
     process = start_sweep(spec_file, folder)
     wait_for_rows(folder, process, 7)
@@ -128,14 +131,14 @@ def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file
     assert workers
     process.kill()
     process.wait()
-    # Nobody trains a run that a new sweep will take up.
+    # No process trains a run that a new sweep will continue.
     wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
 
     cards = [folder / planned.folder / "machine.json" for planned in small_spec().runs]
     made = [card.stat().st_mtime_ns for card in cards]
     process = start_sweep(spec_file, folder)
     wait_for_rows(folder, process, 15)
-    with pytest.raises(RunDirectoryError, match="Another sweep is at work"), locked(folder):
+    with pytest.raises(RunDirectoryError, match="Another sweep is running"), locked(folder):
         pass
     os.kill(workers_of(process)[0], signal.SIGKILL)
     wait_until(lambda: len(workers_of(process)) == 2)
@@ -151,13 +154,13 @@ def test_nothing_that_strikes_a_sweep_changes_its_results(undisturbed, spec_file
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     assert results(folder, small_spec()) == results(undisturbed, small_spec())
-    # Continued, not begun again: a new run would have a new card.
+    # The run was continued, not restarted: a new run would have a new machine record.
     assert [card.stat().st_mtime_ns for card in cards] == made
 
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Two nodes on this machine, each with one core to give; the head has none, so that either can be lost."""
+    """Two nodes on this machine with one core each. The head has none, so that either node can be lost."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
@@ -181,7 +184,7 @@ def test_a_sweep_on_ray_survives_the_death_of_a_node(undisturbed, cluster, tmp_p
 
     def strike(running):
         counts = [standing(struck, spec, planned).env_steps for planned in spec.runs]
-        # Both have passed a checkpoint and neither is near its end.
+        # Both runs have passed a checkpoint, and neither is near its end.
         if not killed and len(running) == 2 and min(counts) >= 6 * 4000:
             made.extend(
                 (struck / planned.folder / "machine.json").stat().st_mtime_ns for planned in spec.runs
@@ -225,7 +228,7 @@ def test_a_failed_run_is_listed_the_rest_is_done_and_it_is_retried_on_request(sp
     assert whole.folder != broken.folder
 
     (folder / broken.folder).unlink()
-    # Failed runs stay failed until somebody asks.
+    # Failed runs stay failed until a retry is requested.
     assert main(["sweep", str(spec_file), "--out", str(folder)]) == 1
     process = start_sweep(spec_file, folder, "--retry-failed")
     output, _ = process.communicate(timeout=300)
@@ -250,7 +253,8 @@ def test_two_seeds_share_a_program_where_there_is_enough_to_do_for_every_place(
 
 def test_a_group_goes_on_together_only_if_all_of_it_stands_at_the_same_point(tmp_path):
     spec = parse_spec(SPEC.format(steps=8_000).replace('["gru", "nc-gru"]', '["gru"]\nseeds = 8'), "begun")
-    # Seeds 0 and 1 stand at the same point, 2 is ahead of 3, 4 has begun and 5 has only the checkpoint it started from; 6 and 7 are new.
+    # Seeds 0 and 1 are at the same step, 2 is ahead of 3, 4 has begun, and 5 has only its first checkpoint.
+    # Seeds 6 and 7 are new.
     for seed, steps in enumerate((4000, 4000, 8000, 4000, 4000, 0)):
         planned = spec.runs[seed]
         run = create_run(tmp_path / planned.folder, planned.config, {}, overwrite=False)
@@ -282,7 +286,7 @@ def test_one_seed_that_diverges_does_not_take_its_group_along(tmp_path, monkeypa
 
     monkeypatch.setattr(training, "advance", sick)
     assert perform(group) == FAILED
-    # The one that is well was begun in the group and went on from what it had learnt there.
+    # The healthy run began in the group and continued from what it had learned there.
     assert json.loads((tmp_path / spec.runs[0].folder / "machine.json").read_text())["seeds_together"] == [
         0,
         1,
@@ -305,7 +309,7 @@ def test_runs_of_a_sweep_that_were_resized_by_hand_keep_their_length_but_reach_t
     train(longer.config, tmp_path / longer.folder)
     resume(tmp_path / longer.folder, steps=12_000)
     train(dataclasses.replace(shorter.config, steps=4_000), tmp_path / shorter.folder)
-    # What there was before stays what it is: nothing is trained again.
+    # Existing runs stay as they are: nothing is trained again.
     assert standing(tmp_path, spec, longer).status is Status.INTERRUPTED
     assert (standing(tmp_path, spec, longer).env_steps, standing(tmp_path, spec, longer).total_steps) == (
         12_000,
@@ -336,7 +340,7 @@ def test_the_remains_of_a_worker_that_died_while_making_a_folder_are_cleared(tmp
 
 
 class _Scripted(AbstractBackend):
-    """Ends every job at once with the next exit code of a script."""
+    """A backend that ends every job at once with the next exit code of a script."""
 
     def __init__(self, codes):
         self.codes, self.started, self.current, self.stopped = list(codes), [], [], False
@@ -402,7 +406,7 @@ def test_after_a_stop_nothing_new_is_started(tmp_path):
 
 
 def test_cores_are_claimed_once_and_given_back(tmp_path, monkeypatch):
-    # In a folder of its own: a real sweep may be claiming cores at this moment.
+    # In a separate folder, because a real sweep may be claiming cores at this moment.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cores = len(os.sched_getaffinity(0))
     claims = []

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep."""
+"""The display of a sweep in progress."""
 
 import io
 

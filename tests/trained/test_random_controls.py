@@ -12,7 +12,7 @@ from costate.envs.suites.control import REGULATOR_LIMIT, WorldTask, lqr
 from costate.envs.tasks import TASKS
 from costate.envs.worlds import probes
 from costate.envs.worlds.analytic import AbstractWorld
-from costate.experiments.report import _task_tables, returns_by_chance
+from costate.experiments.report import _task_tables, random_control_returns
 from costate.experiments.tables import Cell
 from costate.trained.random_controls import RandomReturn, play_random, random_return
 
@@ -132,11 +132,12 @@ def test_a_report_has_a_row_of_random_controls_below_each_task(monkeypatch):
         return known[task]
 
     monkeypatch.setattr("costate.experiments.report.random_return", played)
-    by_chance = returns_by_chance(["LQR", "Unbounded", "Slow"])
-    assert by_chance == known
+    random_returns = random_control_returns(["LQR", "Unbounded", "Slow"])
+    assert random_returns == known
     tasks = [("LQR", "a"), ("LQR", "b"), ("Unbounded", "a"), ("Slow", "a")]
     page = _task_tables(
-        [Cell(task, variant, np.array([1.0, 2.0]), 0, 0, float("nan")) for task, variant in tasks], by_chance
+        [Cell(task, variant, np.array([1.0, 2.0]), 0, 0, float("nan")) for task, variant in tasks],
+        random_returns,
     )
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row)[:3] for row in page.split("<tr>") if "<td" in row]
     assert [(task, variant) for task, variant, _ in rows] == [

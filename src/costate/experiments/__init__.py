@@ -1,4 +1,4 @@
-"""From runs to evidence: sweeps, statistics, figures, reports."""
+"""From runs to evidence: sweeps, statistics, figures and reports."""
 
 from typing import Any
 

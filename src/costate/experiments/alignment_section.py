@@ -1,4 +1,4 @@
-"""What ``costate align`` found of the runs of a report, side by side."""
+"""Report section that compares the ``costate align`` results of several runs."""
 
 import base64
 import math
@@ -19,7 +19,7 @@ PICTURES = ("over_time.png", "phase.png")
 
 
 class Found(NamedTuple):
-    """The result of one run."""
+    """The alignment result of one run."""
 
     task: str
     variant: str
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 def aligned(collection: Collection) -> list[Found]:
-    """The runs that were compared, in the order of the report."""
+    """Return the results of all runs that have one, in the order of the report."""
     results = [(entry, read_alignment(entry.run.path)) for entry in collection.entries]
     return [
         Found(entry.config.task, entry.variant, document, entry.run.path)
@@ -38,7 +38,7 @@ def aligned(collection: Collection) -> list[Found]:
 
 
 def measures_of(document: dict[str, Any]) -> dict[str, float]:
-    """The numbers that are shown, by name."""
+    """Return the numbers that the report shows, by label."""
     r2 = {name: each["probe_r2"] for name, each in document["likeness"][KIND].items()}
     numbers = {
         "cos(h, critic's λ̂)": document["critic_cosine"][MEMORY],
@@ -58,7 +58,7 @@ def measures_of(document: dict[str, Any]) -> dict[str, float]:
 
 
 def alignment_figure(collection: Collection) -> Figure:
-    """One panel for each task: every measure, its mean over runs as a bar and the runs as points."""
+    """Draw one panel per task: every measure, with its mean over runs as a bar and single runs as points."""
     found = aligned(collection)
     tasks = [task for task in collection.tasks if any(each.task == task for each in found)]
     figure = Figure(figsize=(PANEL[0] * 3.2, (PANEL[1] + 0.9) * len(tasks)), layout="constrained")
@@ -95,7 +95,7 @@ def alignment_figure(collection: Collection) -> Figure:
 
 
 def alignment_table(collection: Collection) -> str:
-    """Means ± standard deviations over runs, and the pictures of the first run of each kind."""
+    """Return a table of means ± standard deviations over runs, and pictures of one run of each variant."""
     found = aligned(collection)
     kinds = dict.fromkeys((each.task, each.variant) for each in found)
     columns = list(dict.fromkeys(name for each in found for name in measures_of(each.document)))
@@ -126,4 +126,5 @@ def _picture(found: Found, name: str) -> str:
     if not file.is_file():
         return ""
     data = base64.b64encode(file.read_bytes()).decode()
-    return f'<h3>{text(f"{found.task}, {found.variant}")}</h3><img alt="{text(f"{found.task} {name}")}" src="data:image/png;base64,{data}">'
+    heading, alt = text(f"{found.task}, {found.variant}"), text(f"{found.task} {name}")
+    return f'<h3>{heading}</h3><img alt="{alt}" src="data:image/png;base64,{data}">'

@@ -1,4 +1,7 @@
-"""A folder of runs, read for a report: what can be used, and what cannot with the reason why. Nothing is written here."""
+"""Read a folder of runs for a report, without writing anything.
+
+Runs that cannot be reported are listed with the reason.
+"""
 
 import dataclasses
 import functools
@@ -24,33 +27,36 @@ from costate.trained.evaluation import DRAWS, Evaluation, read_evaluation, senso
 RETURN = "training/episode_reward"
 COSTATE = "losses/costate"
 SPREAD = "costate/spread"
-# Points of a learning curve over which the paper averages, and over which the end of training is judged.
+# Number of points in the paper's moving average of learning curves, and in the score at the end of training.
 WINDOW = 30
 
 
 def window_of(curves: Sequence[Curve]) -> int:
-    """The paper's, or a quarter of the longest curve if that is shorter: off-policy, few episodes end."""
+    """Return the paper's window, or a quarter of the longest curve if that is shorter.
+
+    Off-policy runs end few episodes, so their curves are short.
+    """
     return min(WINDOW, max(1, max(len(curve.steps) for curve in curves) // 4))
 
 
 def end_of(curve: Curve) -> float:
-    """Mean of the last points of a curve."""
+    """Return the mean of the last points of a curve."""
     return float(curve.values[-window_of([curve]) :].mean())
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One run that can be reported."""
+    """A run that can be reported."""
 
     run: Run
     variant: str
     rows: tuple[dict[str, Any], ...]
     evaluations: tuple[Evaluation, ...]
-    """Of the newest checkpoint only, in the order of their blackout probabilities."""
+    """Evaluations of the newest checkpoint, ordered by blackout probability."""
     finished: bool
-    """Whether it has used up its budget."""
+    """True if the run has used up its budget."""
     failure: str | None
-    """The error that ended it, if a sweep recorded one."""
+    """The error that ended the run, if a sweep recorded one."""
 
     @property
     def config(self) -> RunConfig:
@@ -66,11 +72,14 @@ class Entry:
 
     @property
     def hours(self) -> float:
-        """Its share of the time spent in iterations by the seeds that trained together; compiling and waiting are not counted."""
+        """This run's share of the time in iterations, which seeds that train together divide equally.
+
+        Compiling and waiting are not counted.
+        """
         return float(sum(_seconds(row) for row in self.rows)) / 3600.0 / len(self.run.seeds_together)
 
     def curve(self, metric: str) -> Curve | None:
-        """A metric over environment steps, without the iterations that have none; None if no iteration has it."""
+        """Return a metric over environment steps, without iterations that lack it; None if all do."""
         known = [(row["env_steps"], row[metric]) for row in self.rows if metric in row]
         return (
             Curve(np.array([s for s, _ in known], float), np.array([v for _, v in known], float))
@@ -83,14 +92,17 @@ class Entry:
 
     @property
     def final_training_return(self) -> float:
-        """Mean of the last points of the learning curve: noisy actions, training blackouts. NaN if no episode ended."""
+        """Mean of the last points of the learning curve: noisy actions, training blackouts.
+
+        NaN if no episode ended.
+        """
         curve = self.curve(RETURN)
         return end_of(curve) if curve else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """Everything that a report is made of."""
+    """All runs of a report, and the problems found while reading them."""
 
     name: str
     description: str
@@ -98,11 +110,11 @@ class Collection:
     broken: tuple[tuple[str, str], ...]
     """Runs that cannot be reported, with the reason."""
     incomplete: tuple[tuple[str, str], ...] = ()
-    """Runs that are reported, and what of them is not."""
+    """Runs that are reported in part, with the part that is missing."""
 
     @functools.cached_property
     def tasks(self) -> tuple[str, ...]:
-        """In the paper's order, others behind."""
+        """Tasks of the runs: the paper's in its order, then the others."""
         found = {entry.config.task for entry in self.entries}
         return tuple(task for task in PAPER_TASKS if task in found) + tuple(sorted(found - set(PAPER_TASKS)))
 
@@ -111,15 +123,15 @@ class Collection:
         return tuple(dict.fromkeys(entry.variant for entry in self.entries))
 
     def cell(self, task: str, variant: str) -> list[Entry]:
-        """Runs that differ only in their seed, as far as they have come."""
+        """Return the runs that differ only in their seed, finished or not."""
         return [entry for entry in self.entries if entry.config.task == task and entry.variant == variant]
 
     def finished(self, task: str, variant: str) -> list[Entry]:
-        """Those of a cell that have used up their budgets; only they are scored."""
+        """Return the runs of a cell that have used up their budgets. Only these are scored."""
         return [entry for entry in self.cell(task, variant) if entry.finished]
 
     def evaluated(self, task: str, variant: str) -> list[Entry]:
-        """Those of them that have been evaluated at all of ``dropouts``."""
+        """Return the finished runs of a cell that were evaluated at all of ``dropouts``."""
         return [
             entry
             for entry in self.finished(task, variant)
@@ -128,20 +140,21 @@ class Collection:
 
     @functools.cached_property
     def dropouts(self) -> tuple[float, ...]:
-        """Blackout probabilities at which every variant was evaluated on every task, by at least half of its finished runs; a run that lacks one of
-        them is left out where it is needed.
+        """Blackout probabilities at which at least half of the finished runs of every cell were evaluated.
+
+        A run that lacks one of them is left out where that evaluation is needed.
         """
-        return _usual_dropouts(self.entries)
+        return _common_dropouts(self.entries)
 
 
-def _usual_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
+def _common_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
     cells: dict[tuple[str, str], list[set[float]]] = {}
     for entry in entries:
         if entry.finished and entry.evaluations:
             cells.setdefault((entry.config.task, entry.variant), []).append(
                 {evaluation.dropout for evaluation in entry.evaluations}
             )
-    usual = [
+    common = [
         {
             dropout
             for grid in grids
@@ -150,24 +163,25 @@ def _usual_dropouts(entries: Sequence[Entry]) -> tuple[float, ...]:
         }
         for grids in cells.values()
     ]
-    return tuple(sorted(set.intersection(*usual))) if usual else ()
+    return tuple(sorted(set.intersection(*common))) if common else ()
 
 
 def _lacking(entry: Entry, dropouts: Sequence[float]) -> list[float]:
-    """Of some blackout probabilities those at which a run was not evaluated."""
+    """Return those of ``dropouts`` at which a run was not evaluated."""
     return [dropout for dropout in dropouts if entry.evaluation(dropout) is None]
 
 
 def _seconds(row: dict[str, Any]) -> float:
-    """Of an iteration; older logs know only its parts."""
+    """Return the duration of an iteration. Older logs contain only its parts."""
     return float(row.get("time/iteration", row.get("time/collect", 0.0) + row.get("time/update", 0.0)))
 
 
 def read_collection(folder: pathlib.Path) -> Collection:
-    """All runs below a folder; raises only if there is none that can be reported."""
+    """Read all runs below a folder. Raise only if none can be reported."""
     if not folder.is_dir():
         raise RunDirectoryError(
-            f"There is no folder {folder}. Give a folder of runs, for example one that `costate sweep` made."
+            f"There is no folder {folder}. Give a folder of runs, for example one that `costate sweep` "
+            "created."
         )
     manifest = read_manifest(folder)
     entries: list[Entry] = []
@@ -183,7 +197,10 @@ def read_collection(folder: pathlib.Path) -> Collection:
         twin = next((other for other in entries if other.config == entry.config), None)
         if twin is not None:
             broken.append(
-                (name, f"the same config as {twin.run.path.relative_to(folder)}, and a run counts once")
+                (
+                    name,
+                    f"its config is that of {twin.run.path.relative_to(folder)}, and a run counts only once",
+                )
             )
             continue
         entries.append(entry)
@@ -191,10 +208,10 @@ def read_collection(folder: pathlib.Path) -> Collection:
     broken += _missing(
         folder, manifest, {entry.run.path.name for entry in entries} | {name for name, _ in broken}
     )
-    usual, explained = _usual_dropouts(entries), {name for name, _ in incomplete}
+    common, explained = _common_dropouts(entries), {name for name, _ in incomplete}
     for entry in entries:
         lacking = (
-            _lacking(entry, usual)
+            _lacking(entry, common)
             if entry.finished and str(entry.run.path.relative_to(folder)) not in explained
             else []
         )
@@ -203,13 +220,14 @@ def read_collection(folder: pathlib.Path) -> Collection:
             incomplete.append(
                 (
                     str(entry.run.path.relative_to(folder)),
-                    f"it has not been evaluated at {which} blackout, as the others have",
+                    f"it has not been evaluated at {which} blackout, unlike the other runs",
                 )
             )
     if not entries:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in broken[:5])
         raise RunDirectoryError(
-            f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train some first."
+            f"{folder} holds no run that can be reported{f' ({reasons})' if reasons else ''}. Train a run "
+            "first."
         )
     order = {record["folder"]: i for i, record in enumerate(manifest["runs"])}
     entries.sort(
@@ -222,12 +240,16 @@ def read_collection(folder: pathlib.Path) -> Collection:
     )
     name = manifest["name"] or folder.resolve().name
     return Collection(
-        name, manifest["description"], tuple(_told_apart(entries)), tuple(broken), tuple(incomplete)
+        name,
+        manifest["description"],
+        tuple(_with_distinct_variants(entries)),
+        tuple(broken),
+        tuple(incomplete),
     )
 
 
 def _run_folders(folder: pathlib.Path) -> set[pathlib.Path]:
-    """Folders of runs, and what looks like the remains of one."""
+    """Return the folders of runs, including what looks like the remains of one."""
     marks = (CONFIG_FILE, "metrics.jsonl", "checkpoints")
     found = {path.parent for mark in marks for path in folder.glob(f"**/{mark}")}
     return {
@@ -235,8 +257,8 @@ def _run_folders(folder: pathlib.Path) -> set[pathlib.Path]:
     }
 
 
-def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries whose variant names what they share: runs of one name that differ in more than their seed get their budget or hash into it."""
+def _with_distinct_variants(entries: Sequence[Entry]) -> list[Entry]:
+    """Add the budget or a hash to the variant of entries that differ in more than their seed."""
     cells: dict[tuple[str, str], set[RunConfig]] = {}
     for entry in entries:
         cells.setdefault((entry.config.task, entry.variant), set()).add(
@@ -258,22 +280,25 @@ def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, list[str]] | str:
-    """A run with what is wrong about it, or why it cannot be reported at all."""
+    """Return a run and its problems, or the reason why it cannot be reported."""
     try:
         run = open_run(path)
         config = run.config
-        # Before the log, which a run that is being trained writes first.
+        # Read before the log, because a run in training writes its log before its checkpoint.
         newest = newest_steps(run.checkpoints)
         log = run.read_log()
         rows = log.rows
         failure = read_failure(path.parent, path.name)
         logged = rows[-1]["env_steps"] if rows else 0
         if logged < newest:
-            return f"its log was cut or damaged: metrics.jsonl has no row after {logged:,} steps, but it was trained to {newest:,} steps"
+            return (
+                f"its log was cut or damaged: metrics.jsonl has no row after {logged:,} steps, "
+                f"but it was trained to {newest:,} steps"
+            )
         if any(later["env_steps"] <= earlier["env_steps"] for earlier, later in itertools.pairwise(rows)):
             return "its log is not in order: rows of metrics.jsonl were repeated or moved"
         if not rows and failure is None:
-            return "it has no metrics: training had not finished an iteration"
+            return "it has no metrics: training did not finish an iteration"
         evaluations, problems = _read_evaluations(run, newest, manifest["episodes"])
         variant = next(
             (record["variant"] for record in manifest["runs"] if record["folder"] == path.name), run.variant
@@ -285,21 +310,23 @@ def _read_entry(path: pathlib.Path, manifest: dict[str, Any]) -> tuple[Entry, li
 
 
 def _gaps(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Iterations that a log does not have, in words: lines were lost or set aside."""
+    """Describe the iterations that a log lacks, because lines were lost or moved aside."""
     numbers = [0, *(row.get("iteration", place) for place, row in enumerate(rows, start=1))]
     lost = [(before + 1, after - 1) for before, after in itertools.pairwise(numbers) if after > before + 1]
     if lost:
         which = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lost[:5])
         one = len(lost) == 1 and lost[0][0] == lost[0][1]
-        yield f"its log has gaps: metrics.jsonl lacks iteration{'' if one else 's'} {which}{' and others' if len(lost) > 5 else ''}"
+        others = " and others" if len(lost) > 5 else ""
+        yield f"its log has gaps: metrics.jsonl lacks iteration{'' if one else 's'} {which}{others}"
 
 
 def _read_evaluations(
     run: Run, newest: int, planned_episodes: int | None
 ) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """The evaluation of the newest checkpoint for every blackout probability: the planned one, else the one with most episodes.
+    """Return the evaluation of the newest checkpoint at every blackout probability, and the problems found.
 
-    Those under other faults than in training are not comparable with them and are left out.
+    If there are several, the planned one is chosen, else the one with most episodes. Evaluations under other
+    faults than in training are not comparable and are left out.
     """
     problems, chosen = [], dict[float, Evaluation]()
 
@@ -319,31 +346,31 @@ def _read_evaluations(
     older = [f"{dropout:.4g}" for dropout in sorted(chosen) if chosen[dropout].draws != DRAWS]
     if 0 < len(older) < len(chosen):
         problems.append(
-            f"its evaluations at {', '.join(older)} blackout were made by an earlier version of costate, which drew other blackouts than for the "
-            "others; evaluate again to compare like with like"
+            f"its evaluations at {', '.join(older)} blackout were made by an earlier version of costate, "
+            "with other random blackouts than the rest; evaluate again to make them comparable"
         )
     return tuple(chosen[dropout] for dropout in sorted(chosen)), problems
 
 
 def _missing(folder: pathlib.Path, manifest: dict[str, Any], seen: set[str]) -> list[tuple[str, str]]:
-    """Runs of a sweep of which there is nothing to report."""
+    """Return the runs of a sweep that have nothing to report, with the reason."""
     found = []
     for record in manifest["runs"]:
         if record["folder"] not in seen:
             error = read_failure(folder, record["folder"])
             what = f"{record['task']} {record['variant']} seed {record['seed']}"
             found.append(
-                (record["folder"], f"not begun: {what}" if error is None else f"failed: {what}: {error}")
+                (record["folder"], f"not started: {what}" if error is None else f"failed: {what}: {error}")
             )
     return found
 
 
 def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
-    """What a sweep wrote about its runs; an empty one for any other folder, or if it cannot be read."""
+    """Read the record that a sweep wrote about its runs; empty for other folders, or if it cannot be read."""
     empty: dict[str, Any] = {"name": "", "description": "", "runs": [], "episodes": None}
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        # Names are printed, and anybody may have written this file.
+        # Names are made printable, since the file is untrusted.
         records = [
             {
                 "folder": str(r["folder"]),

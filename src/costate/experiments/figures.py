@@ -1,4 +1,4 @@
-"""The figures of a report. Each function draws one, from data that has been read already, and knows nothing of files."""
+"""Draw the figures of a report, each in one function, from data that has been read already."""
 
 import dataclasses
 import io
@@ -24,10 +24,10 @@ from costate.experiments.statistics import (
 from costate.experiments.tables import means_at
 from costate.runs.pictures import from_zero, plain
 
-# Told apart by people with any kind of colour vision (Paul Tol's "bright" scheme).
+# Distinguishable with any kind of colour vision (Paul Tol's "bright" scheme).
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222")
 PANEL = (3.6, 2.7)
-# In the legend's size of type; and what its line and the gaps around it take of them.
+# Width of the legend's text in letters per inch, and the letters that an entry's line and gaps take.
 LETTERS_PER_INCH, LETTERS_PER_LINE = 13.0, 8
 COLUMNS = 4
 
@@ -37,15 +37,17 @@ def colour(collection: Collection, variant: str) -> str:
 
 
 def learning_curves(collection: Collection) -> Figure:
-    """The paper's Figure 2: mean ± one standard deviation over seeds, each smoothed over 30 points."""
+    """Draw the paper's Figure 2: mean ± one standard deviation over seeds, each smoothed over 30 points."""
     return _by_task(
         collection, lambda axes, task: _curves(axes, collection, task, RETURN, _paper_band), "episode return"
     )
 
 
 def interquartile_curves(collection: Collection) -> Figure:
-    """The same runs as interquartile means with bootstrap intervals, which a single lucky or failed seed does not move; with the range of the runs
-    where they are too few for intervals.
+    """Draw learning curves as interquartile means with bootstrap intervals.
+
+    A single lucky or failed seed does not move them. With too few runs for intervals, the range of the runs
+    is drawn.
     """
     return _by_task(
         collection, lambda axes, task: _curves(axes, collection, task, RETURN, _robust_band), "episode return"
@@ -53,18 +55,18 @@ def interquartile_curves(collection: Collection) -> Figure:
 
 
 def costate_curves(collection: Collection) -> Figure:
-    """How far hidden states are from the co-state target while learning."""
+    """Draw the co-state loss, the distance of hidden states from the co-state target, during training."""
     return _by_task(
         collection, lambda axes, task: _curves(axes, collection, task, COSTATE, _paper_band), "1 − cos(h, λ̂)"
     )
 
 
 def spread_curves(collection: Collection) -> Figure:
-    """How far the hypotheses of ensembles lie apart while learning."""
+    """Draw the spread over an ensemble's hypotheses during training."""
     measured = dataclasses.replace(
         collection, entries=tuple(entry for entry in collection.entries if entry.curve(SPREAD) is not None)
     )
-    # Of them alone, in the colours that they have everywhere.
+    # Only runs with an ensemble, in the colours that they have in all figures.
     return _by_task(
         measured,
         lambda axes, task: _curves(axes, collection, task, SPREAD, _paper_band),
@@ -74,7 +76,7 @@ def spread_curves(collection: Collection) -> Figure:
 
 
 def ablation(collection: Collection, task: str, in_distribution: float, beyond: float) -> Figure:
-    """The four panels of the paper's Figure 3 for one task."""
+    """Draw the four panels of the paper's Figure 3 for one task."""
     figure = Figure(figsize=(15.0, 3.4), layout="constrained")
     panels = figure.subplots(1, 4, width_ratios=(1.2, 1.2, 1.0, 1.0))
     _curves(panels[0], collection, task, RETURN, _paper_band)
@@ -96,12 +98,12 @@ def ablation(collection: Collection, task: str, in_distribution: float, beyond: 
 
 
 def box_plots(collection: Collection, dropout: float) -> Figure:
-    """Returns of all evaluation episodes of all seeds, one panel for each task."""
+    """Draw the returns of all evaluation episodes of all seeds, one panel per task."""
     return _by_task(collection, lambda axes, task: boxes(axes, collection, task, dropout), "episode return")
 
 
 def robustness_curves(collection: Collection) -> Figure:
-    """Mean return over the blackout probability; the band is one standard deviation over seeds."""
+    """Draw mean return over blackout probability. The band is one standard deviation over seeds."""
 
     def draw(axes: Any, task: str) -> None:
         for variant in collection.variants:
@@ -119,7 +121,7 @@ def robustness_curves(collection: Collection) -> Figure:
 
 
 def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Figure:
-    """Share of runs above each return, over all tasks, with bootstrap bands; the higher line is better."""
+    """Draw the share of runs above each return, over all tasks, with bootstrap bands. Higher is better."""
     figure = Figure(figsize=(5.6, 3.6), layout="constrained")
     axes = figure.subplots()
     every = np.concatenate([task for tasks in scores.values() for task in tasks])
@@ -142,7 +144,7 @@ def profiles(collection: Collection, scores: dict[str, list[np.ndarray]]) -> Fig
 
 
 def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
-    """One box for each variant: quartiles, median in white, whiskers of 1.5 interquartile ranges."""
+    """Draw one box per variant: quartiles, median in white, whiskers of 1.5 interquartile ranges."""
     shown = []
     for variant in collection.variants:
         found = [
@@ -159,9 +161,12 @@ def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
         axes.set(xticks=[], yticks=[])
         return
     drawn = axes.boxplot(
-        [returns for _, returns in shown], widths=0.6, patch_artist=True, medianprops={"color": "white", "linewidth": 1.6},
+        [returns for _, returns in shown],
+        widths=0.6,
+        patch_artist=True,
+        medianprops={"color": "white", "linewidth": 1.6},
         flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": "#999999"},
-    )  # fmt: skip
+    )
     for patch, (variant, _) in zip(drawn["boxes"], shown, strict=True):
         patch.set(facecolor=colour(collection, variant), edgecolor=colour(collection, variant))
     axes.set_xticks([])
@@ -170,7 +175,7 @@ def boxes(axes: Any, collection: Collection, task: str, dropout: float) -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """Text stays text, so that a page with many figures remains small and can be searched."""
+    """Convert a figure to SVG. Text stays text, so that a page with many figures is small and searchable."""
     import matplotlib as mpl
 
     file = io.StringIO()
@@ -182,7 +187,10 @@ def to_svg(figure: Figure) -> str:
 def _by_task(
     collection: Collection, draw: Callable[[Any, str], None], label: str, whole: Collection | None = None
 ) -> Figure:
-    """A grid with one panel for each task and one legend for all; with the colours of the whole, where these are only some of its runs."""
+    """Draw a grid with one panel per task and a common legend.
+
+    If the collection is part of a ``whole``, variants have the colours of the whole.
+    """
     count = len(collection.tasks)
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
@@ -209,7 +217,7 @@ def _legend(figure: Figure, collection: Collection, tasks: Sequence[str], whole:
     seeds = {variant: max(len(collection.cell(task, variant)) for task in tasks) for variant in shown}
     lines = [Line2D([], [], color=colour(whole, variant), linewidth=3) for variant in shown]
     labels = [f"{variant} ({seeds[variant]} seed{'s' if seeds[variant] > 1 else ''})" for variant in shown]
-    # As many side by side as fit into the width of the figure.
+    # As many legend entries in a row as fit into the width of the figure.
     fitting = (
         int(figure.get_figwidth() * LETTERS_PER_INCH // (max(map(len, labels)) + LETTERS_PER_LINE))
         if labels
@@ -253,7 +261,7 @@ def _robust_band(curves: Sequence[Curve]) -> Band:
 
 
 def _draw_band(axes: Any, band: Band, colour: str, scale: float = 1.0, marker: str | None = None) -> None:
-    # A single point is no line.
+    # A line of a single point would be invisible.
     marker = "o" if len(band.steps) == 1 else marker
     axes.plot(band.steps / scale, band.centre, color=colour, linewidth=1.6, marker=marker, markersize=3.5)
     axes.fill_between(band.steps / scale, band.low, band.high, color=colour, alpha=0.18, linewidth=0.0)

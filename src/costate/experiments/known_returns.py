@@ -1,4 +1,4 @@
-"""What was reached on a task: the best measured half blind with this library, and what is published with full sight."""
+"""Known returns of a task: the best ones measured half blind here, and published ones with full sight."""
 
 import dataclasses
 import functools
@@ -13,9 +13,9 @@ class HalfBlind:
 
     mean_return: float
     command: str
-    """What trained the policy."""
+    """Command that trained the policy."""
     steps: int | None
-    """Environment steps of its training; None where only the time is recorded."""
+    """Environment steps of training; None if only the time is recorded."""
     source: str
 
 
@@ -26,31 +26,31 @@ class Sighted:
     mean_return: float
     method: str
     steps: int | None
-    """Environment steps of its training; None where the source does not say."""
+    """Environment steps of training; None if the source does not say."""
     source: str
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownReturns:
-    """What is known of one task; nothing of most."""
+    """Known returns of one task; empty for most tasks."""
 
     half_blind: HalfBlind | None = None
     sighted: tuple[Sighted, ...] = ()
 
     @property
     def best_sighted(self) -> Sighted | None:
-        """The highest of the published returns, whatever the method."""
+        """The highest published return, of any method."""
         return max(self.sighted, key=lambda each: each.mean_return, default=None)
 
     def best_sighted_by(self, method: str) -> Sighted | None:
-        """The highest of those by a method, whatever its settings."""
+        """Return the highest published return of a method, with any settings."""
         return KnownReturns(
             sighted=tuple(each for each in self.sighted if each.method.startswith(method))
         ).best_sighted
 
 
 def known_returns(task: str) -> KnownReturns:
-    """What is known of a task of dm_control, by its name."""
+    """Return the known returns of a dm_control task."""
     record = _table().get(task, {})
     half_blind = record.get("half_blind")
     return KnownReturns(

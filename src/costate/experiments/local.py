@@ -1,4 +1,4 @@
-"""The local backend: jobs in processes of this machine, each on cores of its own."""
+"""The local backend: jobs in processes of this machine, each on its own cores."""
 
 import os
 import pathlib
@@ -16,28 +16,29 @@ LOGS = "logs"
 
 
 def worker_command(job: Job) -> list[str]:
-    """What a backend starts, from the process that is to be its parent."""
+    """Return the command that starts a worker. The calling process must be its parent."""
     return [sys.executable, "-m", "costate.experiments.work", str(os.getpid()), job.to_text()]
 
 
 def open_log(job: Job) -> IO[bytes]:
-    """Where a worker's own output goes."""
+    """Open the file for a worker's own output."""
     return open_to_append(output_folder(pathlib.Path(job.folder) / LOGS) / f"{job.runs[0]}.log")
 
 
 def exit_code(code: int) -> int | None:
-    """The exit code of a worker, or :data:`DIED` for one that it did not choose itself."""
+    """Return the exit code of a worker, or :data:`DIED` for a code that a worker never chooses."""
     return code if code in (DONE, FAILED, STOPPED) else DIED
 
 
 class LocalBackend(AbstractBackend):
-    """As many processes as there are cores for."""
+    """Run as many processes as there are cores for."""
 
     def __init__(self, cores_per_job: int) -> None:
         cores = len(os.sched_getaffinity(0))
         if cores_per_job > cores:
             raise ConfigError(
-                f"resources.cores is {cores_per_job}, but this machine has {cores} to give. Lower it, or use a cluster with --backend ray."
+                f"resources.cores is {cores_per_job}, but this machine has {cores} available. Lower it, or "
+                "use a cluster with --backend ray."
             )
         self._places = cores // cores_per_job
         self._processes: dict[Job, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
@@ -47,7 +48,8 @@ class LocalBackend(AbstractBackend):
 
     def start(self, job: Job) -> None:
         log = open_log(job)
-        # A session of its own: Ctrl-C in the terminal reaches only us, and we tell the workers.
+        # In a new session, so that Ctrl-C in the terminal reaches only this process, which then stops the
+        # workers.
         process = subprocess.Popen(
             worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )

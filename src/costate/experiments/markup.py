@@ -1,4 +1,4 @@
-"""Pieces of HTML that the sections of a report share."""
+"""HTML helpers that the sections of a report share."""
 
 import html
 from collections.abc import Sequence
@@ -7,10 +7,14 @@ from collections.abc import Sequence
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, *, escaped: bool = False
 ) -> str:
-    """A table that scrolls where the page is too narrow; the first ``left`` columns hold words. ``escaped`` cells are HTML already."""
+    """Return a table that scrolls if the page is too narrow.
+
+    The first ``left`` columns are left-aligned words. ``escaped`` cells are HTML already.
+    """
 
     def cell(tag: str, index: int, content: str) -> str:
-        return f"<{tag}{' class=left' if index < left else ''}>{content if escaped and tag == 'td' else text(content)}</{tag}>"
+        shown = content if escaped and tag == "td" else text(content)
+        return f"<{tag}{' class=left' if index < left else ''}>{shown}</{tag}>"
 
     head = "".join(cell("th", i, name) for i, name in enumerate(columns))
     body = "".join(
@@ -20,5 +24,5 @@ def table(
 
 
 def text(value: str) -> str:
-    """Words as HTML."""
+    """Escape text for HTML."""
     return html.escape(value)

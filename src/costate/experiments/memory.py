@@ -1,7 +1,9 @@
-"""What memory is worth on a task: policies that differ in nothing but what they remember and see, with one budget, in one table.
+"""Measure how much memory improves the return on a task.
 
-How much of what blindness costs a memory gives back is the task's memory improvability (Tao et al. 2025, "Benchmarking Partial Observability in
-Reinforcement Learning with a Suite of Memory-Improvable Domains").
+Policies that differ only in their memory and sensors are trained with one budget and compared in one table.
+The share of the loss through blindness that a memory regains is the task's memory improvability (Tao et al.
+2025, "Benchmarking Partial Observability in Reinforcement Learning with a Suite of Memory-Improvable
+Domains").
 """
 
 import dataclasses
@@ -25,16 +27,19 @@ from costate.experiments.tables import Cell, cells, choose_measure
 from costate.learners import LEARNERS
 
 BLIND, SIGHTED = "memoryless", "oracle"
-"""The variants between which the others are expected: one without memory, and one that sees everything."""
+"""The two reference variants: one without memory, and one that sees everything."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Worth:
-    """What one variant reaches on one task."""
+class VariantResult:
+    """Result of one variant on one task."""
 
     cell: Cell
     share: Interval | None
-    """Of the distance from the memoryless policy to the one that sees everything; None where that is not known, and for those two themselves."""
+    """Share of the distance from the memoryless policy to the one that sees everything.
+
+    None if unknown, and for these two.
+    """
 
 
 def memory_spec(
@@ -46,9 +51,9 @@ def memory_spec(
     frames: int,
     episodes: int,
 ) -> SweepSpec:
-    """The five variants as a sweep. All but the last see through ``sensors``; that one sees everything."""
+    """Return the five variants as a sweep. All but the one that sees everything get these ``sensors``."""
     for task in tasks:
-        _check_worth_remembering(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
+        _check_memory_can_help(task, with_overrides(preset("gru", task), {"sensors": sensors}).sensors)
     plain, aligned = LEARNERS[algorithm].plain_preset(), LEARNERS[algorithm].usual_preset()
     given = (
         {"sensors": {name: value for name, value in sensors.items() if value is not None}} if sensors else {}
@@ -56,7 +61,8 @@ def memory_spec(
     blind = {"preset": plain, "policy": {"core": {"name": "memoryless"}}}
     stacked = {"preset": plain, "policy": {"core": {"name": "frame-stack", "frames": frames}}}
     table = {
-        "description": f"What memory is worth: none, {frames} frames, a recurrent memory with and without the co-state loss, full sight.",
+        "description": f"The effect of memory: none, {frames} frames, a recurrent core with and without the "
+        "co-state loss, full sight.",
         "tasks": list(tasks),
         "seeds": seeds,
         **({} if steps is None else {"steps": steps}),
@@ -65,7 +71,8 @@ def memory_spec(
             "frame stack": stacked | given,
             "recurrent": {"preset": plain} | given,
             "recurrent, co-state": {"preset": aligned} | given,
-            # With the same memory, though it has no need of one: without, it would differ in how fast it learns, and not only in what it sees.
+            # It has a recurrent core too, though it needs none. Otherwise it would differ not only in what it
+            # sees, but also in how fast it learns.
             SIGHTED: {"preset": plain, "sensors": {"dropout": 0.0}},
         },
         "evaluation": {"episodes": episodes, "dropouts": sorted({0.0, float(sensors.get("dropout", 0.5))})},
@@ -74,96 +81,100 @@ def memory_spec(
 
 
 def _name(tasks: Sequence[str]) -> str:
-    """Name and folder of the sweep over some tasks; those of Gymnasium may have a namespace with a slash, and many make it too long."""
+    """Return the name of the sweep over some tasks, which is also its folder.
+
+    A slash in a Gymnasium id is replaced, and a name that is too long is shortened to a hash.
+    """
     name = f"memory-{'-'.join(tasks)}".replace("/", "-")
     if folder_name_problem(name) is None:
         return name
     return f"memory-{len(tasks)}-tasks-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _check_worth_remembering(task: str, sensors: SensorConfig) -> None:
+def _check_memory_can_help(task: str, sensors: SensorConfig) -> None:
     if sensors.dropout > 0.0 or sensors.other_faults:
         return
     why = (
-        "so there is nothing that memory could be worth on"
+        "so memory cannot help on"
         if TASKS[task].observes_state
-        else "so that the oracle would see no more than all others on"
+        else "so the oracle would see no more than the other policies on"
     )
     raise ConfigError(
         f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5."
     )
 
 
-def worth_of(collection: Collection) -> list[Worth]:
-    """What every variant reaches on every task, beside the two between which it lies."""
+def results_of(collection: Collection) -> list[VariantResult]:
+    """Return the result of every variant on every task, relative to the two reference variants."""
     found = cells(collection, choose_measure(collection))
     by_name = {(cell.task, cell.variant): cell for cell in found}
-    worths = []
+    results = []
     for cell in found:
         groups = [
             cell.scores,
             *(end.scores for name in (BLIND, SIGHTED) if (end := by_name.get((cell.task, name))) is not None),
         ]
         between = cell.variant not in (BLIND, SIGHTED) and len(groups) == 3 and all(map(len, groups))
-        worths.append(Worth(cell, share_of_distance(*groups) if between else None))
-    return worths
+        results.append(VariantResult(cell, share_of_distance(*groups) if between else None))
+    return results
 
 
-def table(worths: Sequence[Worth]) -> str:
-    """One line for each task and variant."""
-    lines = [f"{'task':18} {'policy':22} {'seeds':>5} {'mean':>8} {'deviation':>9}  of what blindness costs"]
-    for worth in worths:
-        cell = worth.cell
+def table(results: Sequence[VariantResult]) -> str:
+    """Format one line per task and variant."""
+    lines = [
+        f"{'task':18} {'policy':22} {'seeds':>5} {'mean':>8} {'deviation':>9}  share of loss by blindness"
+    ]
+    for result in results:
+        cell = result.cell
         if not len(cell.scores):
             lines.append(f"{cell.task:18} {cell.variant:22} {0:>5} unfinished")
             continue
-        share = "" if worth.share is None else _percent(worth.share)
+        share = "" if result.share is None else _percent(result.share)
         spread = f"{cell.deviation:9.1f}" if len(cell.scores) > 1 else f"{'':9}"
-        lines.append(
-            f"{cell.task:18} {cell.variant:22} {len(cell.scores):>5} {cell.mean:8.1f} {spread}  {share}".rstrip()
-        )
+        line = f"{cell.task:18} {cell.variant:22} {len(cell.scores):>5} {cell.mean:8.1f} {spread}  {share}"
+        lines.append(line.rstrip())
     return "\n".join(lines)
 
 
 def notes(algorithm: str, tasks: Sequence[str]) -> list[str]:
-    """What to know when reading the table."""
+    """Return caveats about the table."""
     partly = [task for task in tasks if not TASKS[task].observes_state]
     found = []
     learner = LEARNERS[algorithm]
     if learner.actor_reads_control:
         found.append(
-            f"{BLIND}: still reads its own last control, as every actor of {learner.label} does, and through it a little of what was seen before. "
-            f"What memory is worth may be a little more than the shares say."
+            f"{BLIND}: still reads its own last control, like every actor of {learner.label}, and through "
+            "it a little of earlier observations. So memory may help a little more than the shares say."
         )
     if partly:
         found.append(
-            f"{SIGHTED}: its sensors never fail, but on {', '.join(partly)} they do not show the whole state either, so that not even it sees "
-            f"everything."
+            f"{SIGHTED}: its sensors never fail, but on {', '.join(partly)} they do not show the whole "
+            "state, so even this policy does not see everything."
         )
     return found
 
 
 def _percent(share: Interval) -> str:
     bounds = f" ({share.low:.0%} to {share.high:.0%})" if np.isfinite(share.low) else ""
-    return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "it cost nothing"
+    return f"{share.estimate:.0%} regained{bounds}" if np.isfinite(share.estimate) else "no loss"
 
 
-def to_json(worths: Sequence[Worth]) -> list[dict[str, Any]]:
+def to_json(results: Sequence[VariantResult]) -> list[dict[str, Any]]:
     return [
         {
-            "task": worth.cell.task,
-            "variant": worth.cell.variant,
-            "scores": worth.cell.scores.tolist(),
-            "mean": worth.cell.mean if len(worth.cell.scores) else None,
-            "share": None if worth.share is None else _known(worth.share.estimate),
+            "task": result.cell.task,
+            "variant": result.cell.variant,
+            "scores": result.cell.scores.tolist(),
+            "mean": result.cell.mean if len(result.cell.scores) else None,
+            "share": None if result.share is None else _finite_or_none(result.share.estimate),
             "share_interval": None
-            if worth.share is None
-            else [_known(worth.share.low), _known(worth.share.high)],
+            if result.share is None
+            else [_finite_or_none(result.share.low), _finite_or_none(result.share.high)],
         }
-        for worth in worths
+        for result in results
     ]
 
 
-def _known(value: float) -> float | None:
-    """JSON has no word for what is not a number."""
+def _finite_or_none(value: float) -> float | None:
+    """Replace NaN and infinity, which JSON lacks, by None."""
     return value if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Processor cores for processes that run side by side: each claims its own, so that two runs never share one while another idles."""
+"""Claim processor cores, so that parallel processes never share a core while another idles."""
 
 import contextlib
 import os
@@ -12,7 +12,10 @@ from costate._base.files import try_lock
 
 
 class Claim:
-    """Cores that belong to this process until it ends, however it ends: the claims are file locks, which the system drops by itself."""
+    """Cores that belong to this process.
+
+    The claims are file locks, which the system releases when the process ends, however that happens.
+    """
 
     def __init__(self, cores: tuple[int, ...], locks: tuple[IO[str], ...]) -> None:
         self.cores = cores
@@ -24,7 +27,7 @@ class Claim:
 
 
 def _is_ours(folder: pathlib.Path) -> bool:
-    """Whether a folder in a place where everybody may write is one that we made, and no link that somebody else put there."""
+    """Return True if a folder in a world-writable place is our own, and not somebody else's link."""
     try:
         status = folder.lstat()
     except OSError:
@@ -33,7 +36,7 @@ def _is_ours(folder: pathlib.Path) -> bool:
 
 
 def claim_cores(count: int) -> Claim | None:
-    """``count`` cores that no other process has claimed; None if there are not so many."""
+    """Claim ``count`` cores that no other process has claimed; return None if there are not enough."""
     folder = pathlib.Path(tempfile.gettempdir()) / f"costate-cores-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700)
@@ -45,7 +48,7 @@ def claim_cores(count: int) -> Claim | None:
             break
         try:
             lock = try_lock(folder / str(core))
-        except StorageError:  # without claims, workers run on any core: slower, not wrong
+        except StorageError:  # without claims, workers run on any core, which is slower but correct
             return None
         if lock is not None:
             taken.append((core, lock))

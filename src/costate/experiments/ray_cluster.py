@@ -1,4 +1,4 @@
-"""The Ray backend: jobs on the nodes of a cluster that share storage. Ray is an extra; only this file imports it."""
+"""The Ray backend: jobs on the nodes of a cluster with shared storage. Only this file imports Ray."""
 
 import contextlib
 import os
@@ -25,12 +25,12 @@ except ImportError as error:  # pragma: no cover
     ) from error
 
 STOP = "stop"
-"""A file in the folder of the sweep that asks all workers, on whatever node, to save and stop."""
+"""Name of a file in the sweep's folder that asks all workers, on any node, to save and stop."""
 ANSWER_SECONDS = 5.0
 
 
 class RayBackend(AbstractBackend):
-    """Jobs as Ray tasks, each of which runs a worker process on its node."""
+    """Run jobs as Ray tasks, each of which starts a worker process on its node."""
 
     def __init__(self, address: str | None, resources: Resources, folder: pathlib.Path) -> None:
         self._stop = folder.resolve() / STOP
@@ -38,7 +38,7 @@ class RayBackend(AbstractBackend):
         self._resources = resources
         self._tasks: dict[Any, Job] = {}
         self._connected = connect(address)
-        # Retried by the schedule, which counts deaths, and not by Ray as well.
+        # Ray does not retry: the schedule does, and counts the deaths.
         self._perform = ray.remote(num_cpus=resources.cores, num_gpus=resources.gpus, max_retries=0)(_perform)
         for name, kind, wanted in (("cores", "CPU", resources.cores), ("gpus", "GPU", resources.gpus)):
             largest = max(
@@ -46,16 +46,20 @@ class RayBackend(AbstractBackend):
             )
             if wanted > largest:
                 raise ConfigError(
-                    f"resources.{name} is {wanted:g}, but no node of the cluster has more than {largest:g}. Lower it."
+                    f"resources.{name} is {wanted:g}, but no node of the cluster has more than {largest:g}. "
+                    "Lower it."
                 )
 
     def places(self) -> int:
-        """As many jobs as the living nodes have resources for; more would only wait inside Ray."""
+        """Return the number of jobs that the living nodes have resources for.
+
+        More jobs would only wait inside Ray.
+        """
         total = ray.cluster_resources()
-        rooms = [total.get("CPU", 0.0) // self._resources.cores]
+        limits = [total.get("CPU", 0.0) // self._resources.cores]
         if self._resources.gpus > 0.0:
-            rooms.append(total.get("GPU", 0.0) // self._resources.gpus)
-        return int(min(rooms))
+            limits.append(total.get("GPU", 0.0) // self._resources.gpus)
+        return int(min(limits))
 
     def start(self, job: Job) -> None:
         self._tasks[self._perform.remote(job.to_text(), str(self._stop))] = job
@@ -79,10 +83,13 @@ class RayBackend(AbstractBackend):
 
 
 def connect(address: str | None) -> bool:
-    """Join the cluster at ``address``, or start one on this machine if that is None; false if this process had joined one already."""
+    """Join the cluster at ``address``, or start one on this machine if it is None.
+
+    Return False if this process had joined one already.
+    """
     if ray.is_initialized():
         return False
-    # Ray would report its use over the network.
+    # Without this, Ray reports its usage over the network.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
@@ -93,13 +100,14 @@ def connect(address: str | None) -> bool:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
-            f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray status`."
+            f"The Ray cluster at {address!r} could not be joined: {_first_line(error)} Check it with `ray "
+            "status`."
         ) from error
     return True
 
 
 def _check_answer(address: str) -> None:
-    """Raise soon if nobody listens at host:port; Ray itself would wait for minutes."""
+    """Raise within seconds if nothing listens at host:port. Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         return
@@ -107,21 +115,21 @@ def _check_answer(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
     except OSError as error:
         raise ConfigError(
-            f"No Ray cluster answers at {address!r}: {error}. Start one with `ray start --head`, give the address that it prints, or leave "
-            "--address out to have one started on this machine."
+            f"No Ray cluster answers at {address!r}: {error}. Start one with `ray start --head` and give the "
+            "address that it prints, or leave --address out to start one on this machine."
         ) from error
 
 
 def _perform(text: str, stop: str) -> int:
-    """On a node: run the worker process to its end, and tell it when the sweep is asked to stop."""
+    """Run the worker process of a job on this node, and stop it when the sweep is asked to stop."""
     job = Job.from_text(text)
     with open_log(job) as log:
         process = subprocess.Popen(worker_command(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        told = False
+        asked_to_stop = False
         while process.poll() is None:
-            if not told and os.path.exists(stop):
+            if not asked_to_stop and os.path.exists(stop):
                 process.send_signal(signal.SIGINT)
-                told = True
+                asked_to_stop = True
             time.sleep(0.2)
         return process.returncode
 

@@ -1,4 +1,7 @@
-"""``costate report``: a folder of runs as one page that works offline, with every figure also as PNG and SVG, and the numbers as JSON."""
+"""``costate report``: show a folder of runs as one page that works offline.
+
+Every figure is also written as PNG and SVG, and the numbers as JSON.
+"""
 
 import base64
 import contextlib
@@ -39,18 +42,18 @@ from costate.trained.random_controls import EPISODES, RandomReturn, random_retur
 
 FOLDER = "report"
 PAGE, SUMMARY = "index.html", "summary.json"
-# Blackout of the paper's test without retraining.
+# Blackout probability of the paper's test without retraining.
 BEYOND = 0.75
-# By `benchmarks/interval_coverage.py`; docs/experiments.md has the table.
+# Measured by `benchmarks/interval_coverage.py`; docs/experiments.md has the table.
 COVERAGE = (
-    "Intervals of the interquartile mean from fewer than ten seeds contained the true value in 94 to 98 % of simulated experiments; for a single "
-    "task on which some seeds succeed and the others fail, in 83 to 88 %."
+    "Intervals of the interquartile mean from fewer than ten seeds contained the true value in 94 to 98 % of "
+    "simulated experiments; for a single task on which some seeds succeed and the others fail, in 83 to 88 %."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page: a figure with its name, or only text."""
+    """A section of the page: a title, a note, and optionally a figure or HTML."""
 
     title: str
     note: str
@@ -64,14 +67,14 @@ class Section:
 
 
 def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Path, Collection]:
-    """Read the runs below ``folder`` and write the page; returns its path and what it was made of."""
+    """Read the runs below ``folder`` and write the page. Return its path and the collection of runs."""
     tell(None, "reading the runs")
     collection = read_collection(folder)
     measure = choose_measure(collection)
-    tell(None, "playing with random controls")
-    by_chance = returns_by_chance(collection.tasks)
+    tell(None, "running random controls")
+    random_returns = random_control_returns(collection.tasks)
     tell(None, "computing intervals and figures")
-    sections = make_sections(collection, measure, by_chance)
+    sections = make_sections(collection, measure, random_returns)
     target = output_folder(folder / FOLDER)
     before = _figures_of(target)
     for number, section in enumerate(sections):
@@ -80,8 +83,8 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
             write_atomically(target / f"{section.name}.svg", section.svg.encode())
             write_atomically(target / f"{section.name}.png", as_png(section.figure))
     drawn = [section.name for section in sections if section.figure is not None]
-    chance = {task: found._asdict() for task, found in by_chance.items()}
-    summary = summarise(collection, measure) | {"random_controls": chance, "figures": drawn}
+    random_controls = {task: found._asdict() for task, found in random_returns.items()}
+    summary = summarise(collection, measure) | {"random_controls": random_controls, "figures": drawn}
     write_atomically(target / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False).encode())
     write_atomically(target / PAGE, page(collection, measure, sections).encode())
     with explained_errors(target):
@@ -92,7 +95,7 @@ def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Pat
 
 
 def _figures_of(target: pathlib.Path) -> set[str]:
-    """Names of the figures that an earlier report left in its folder; none if it cannot be read."""
+    """Return the names of the figures of an earlier report in this folder; none if they cannot be read."""
     try:
         names = json.loads((target / SUMMARY).read_text())["figures"]
         return {name for name in names if isinstance(name, str) and pathlib.Path(name).name == name}
@@ -100,8 +103,11 @@ def _figures_of(target: pathlib.Path) -> set[str]:
         return set()
 
 
-def returns_by_chance(tasks: Sequence[str]) -> dict[str, RandomReturn]:
-    """What random controls return on each task; without those whose engine is not here, or whose controls have no bounds."""
+def random_control_returns(tasks: Sequence[str]) -> dict[str, RandomReturn]:
+    """Return the return of random controls on each task.
+
+    Tasks are left out if their engine is not installed or their controls are unbounded.
+    """
     found: dict[str, RandomReturn] = {}
     for task in tasks:
         with contextlib.suppress(CostateError):
@@ -110,14 +116,14 @@ def returns_by_chance(tasks: Sequence[str]) -> dict[str, RandomReturn]:
 
 
 def make_sections(
-    collection: Collection, measure: Measure, by_chance: Mapping[str, RandomReturn]
+    collection: Collection, measure: Measure, random_returns: Mapping[str, RandomReturn]
 ) -> list[Section]:
-    """What there is to show, in reading order. A figure without data is left out."""
+    """Return the sections of the page in reading order. Figures without data are left out."""
     sections = [
         Section(
             "Results by task",
             f"Final score: {measure.words}.",
-            body=_task_tables(cells(collection, measure), by_chance),
+            body=_task_tables(cells(collection, measure), random_returns),
         )
     ]
     scores = complete_scores(collection, measure)
@@ -125,30 +131,45 @@ def make_sections(
         title = "Over all tasks" if len(next(iter(scores.values()))) > 1 else "Against each other"
         sections.append(Section(title, _aggregate_note(scores), body=_aggregate_table(scores)))
     sections.append(
-        Section("Learning curves", "Mean ± 1 standard deviation over seeds, moving average over 30 points (the paper's style) or a quarter of them.",
-                figures.learning_curves(collection), "learning_curves")
-    )  # fmt: skip
+        Section(
+            "Learning curves",
+            "Mean ± 1 standard deviation over seeds. Moving average over 30 points (the paper's style), or "
+            "over a quarter of a shorter curve.",
+            figures.learning_curves(collection),
+            "learning_curves",
+        )
+    )
     sections.append(
-        Section("Learning curves, robust", f"Interquartile mean over seeds with {_bounds_of_curves(collection)}, smoothed in the same way.",
-                figures.interquartile_curves(collection), "learning_curves_iqm")
-    )  # fmt: skip
+        Section(
+            "Learning curves, robust",
+            f"Interquartile mean over seeds with {_bounds_of_curves(collection)}, smoothed in the same way.",
+            figures.interquartile_curves(collection),
+            "learning_curves_iqm",
+        )
+    )
     if any(entry.curve(COSTATE) is not None for entry in collection.entries):
         note = "1 − cos(h, λ̂) in training. Baselines do not train with this loss but measure it."
         sections.append(
             Section("Alignment of the hidden state", note, figures.costate_curves(collection), "costate_loss")
         )
     if any(entry.curve(SPREAD) is not None for entry in collection.entries):
-        note = "√((1/m) Σ |λ̂_i − λ̄|²) over the m hypotheses of an ensemble, in training: what is not known about the co-state."
+        note = (
+            "√((1/m) Σ |λ̂_i − λ̄|²) over the m hypotheses of an ensemble, in training: "
+            "the uncertainty about the co-state."
+        )
         sections.append(
             Section(
                 "Disagreement about the co-state", note, figures.spread_curves(collection), "costate_spread"
             )
         )
     if aligned(collection):
-        note = "What `costate align` found: points are runs, bars their means. A probe is judged on episodes that it was not fitted to."
+        note = (
+            "Results of `costate align`: points are runs, bars their means. "
+            "Probes are evaluated on episodes that they were not fitted to."
+        )
         sections.append(
             Section(
-                "Memory against true co-states",
+                "Hidden state against true co-states",
                 note,
                 alignment_figure(collection),
                 "alignment",
@@ -157,7 +178,8 @@ def make_sections(
         )
     sections += _evaluation_sections(collection, measure)
     if scores and sum(len(task) for tasks in scores.values() for task in tasks) > len(scores):
-        note = f"Share of runs whose final score is above τ, averaged over tasks; {_which_intervals(scores, 'pointwise 95 % bootstrap bands')}."
+        bands = _which_intervals(scores, "pointwise 95 % bootstrap bands")
+        note = f"Share of runs whose final score is above τ, averaged over tasks; {bands}."
         sections.append(
             Section("Performance profile", note, figures.profiles(collection, scores), "profiles")
         )
@@ -165,16 +187,18 @@ def make_sections(
 
 
 def _which_intervals(scores: dict[str, list[np.ndarray]], what: str) -> str:
-    """Which variants have bounds: those with enough runs on every task."""
+    """Say which variants have intervals: those with enough runs on every task."""
     few = [min(map(len, tasks)) < FEWEST for tasks in scores.values()]
     if not any(few):
         return what
     reason = "fewer than four seeds on some task"
-    return f"no {what}: all variants have {reason}" if all(few) else f"{what}, but for variants with {reason}"
+    return (
+        f"no {what}: all variants have {reason}" if all(few) else f"{what}, except for variants with {reason}"
+    )
 
 
 def _coverage(counts: Sequence[int]) -> str:
-    """What is known of intervals from few runs, where there are such intervals."""
+    """Return the note on the coverage of intervals from few runs, if there are such intervals."""
     return f" {COVERAGE}" if any(FEWEST <= count < ENOUGH for count in counts) else ""
 
 
@@ -195,7 +219,10 @@ def _evaluation_sections(collection: Collection, measure: Measure) -> list[Secti
         and trained_at not in (None, BEYOND)
     ):
         for task in collection.tasks:
-            note = "Return and co-state loss while learning; evaluation episodes at the training blackout and beyond it, without retraining."
+            note = (
+                "Return and co-state loss in training; evaluation episodes at the blackout probability of "
+                "training and beyond it, without retraining."
+            )
             figure = figures.ablation(collection, task, trained_at, BEYOND)
             sections.append(Section(f"{task}: in and out of distribution", note, figure, f"ablation_{task}"))
     else:
@@ -205,8 +232,9 @@ def _evaluation_sections(collection: Collection, measure: Measure) -> list[Secti
             sections.append(Section(title, note, figures.box_plots(collection, dropout), name))
     if len(collection.dropouts) > 1:
         note = (
-            "The same checkpoints under other blackout probabilities, never retrained. Mean over seeds; bands in the figure and ± of the area are "
-            "one standard deviation. The area is given as a mean height."
+            "The same checkpoints under other blackout probabilities, without retraining. Mean over seeds; "
+            "the bands in the figure and the ± of the area are one standard deviation. The area under the "
+            "curve is divided by the width of the axis."
         )
         sections.append(
             Section(
@@ -221,23 +249,30 @@ def _evaluation_sections(collection: Collection, measure: Measure) -> list[Secti
 
 
 def page(collection: Collection, measure: Measure, sections: Sequence[Section]) -> str:
-    """One HTML file without scripts and without anything to load."""
+    """Return the page as one HTML file without scripts or external resources."""
     finished = sum(entry.finished for entry in collection.entries)
     steps, hours = (
         sum(entry.env_steps for entry in collection.entries),
         sum(entry.hours for entry in collection.entries),
     )
     spent = f"{hours:,.1f} hours" if hours >= 1.0 else f"{60.0 * hours:.1f} minutes"
-    facts = f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · {spent} of training"
+    facts = (
+        f"{len(collection.entries)} runs, {finished} finished · {steps / 1e6:,.1f} million steps · "
+        f"{spent} of training"
+    )
     contents = "".join(
         f'<li><a href="#s{i}">{text(section.title)}</a></li>' for i, section in enumerate(sections)
     )
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · costate report</title><style>{STYLE}</style></head><body><main>'
-        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p><p class=facts>{facts}</p></header>"
-        f"{_broken(collection)}{_unfinished(collection)}<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · costate report</title>'
+        f"<style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p>"
+        f"<p class=facts>{facts}</p></header>"
+        f"{_broken(collection)}{_unfinished(collection)}"
+        f"<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
         f"<section id=runs><h2>Every run</h2>{_runs(collection, measure)}</section>"
         f"<footer>costate {importlib.metadata.version('costate')}</footer></main></body></html>"
     )
@@ -245,15 +280,22 @@ def page(collection: Collection, measure: Measure, sections: Sequence[Section]) 
 
 STYLE = """
 :root{color-scheme:light;--ink:#1d2733;--soft:#5b6775;--line:#dfe4ea;--bad:#b3261e;--accent:#4477aa}
-*{box-sizing:border-box}body{margin:0;background:#f5f7f9;color:var(--ink);font:15px/1.5 system-ui,sans-serif}
-main{max-width:1180px;margin:0 auto;padding:24px 20px 60px}header h1{margin:0 0 4px;font-size:28px}header p{margin:2px 0}
+*{box-sizing:border-box}
+body{margin:0;background:#f5f7f9;color:var(--ink);font:15px/1.5 system-ui,sans-serif}
+main{max-width:1180px;margin:0 auto;padding:24px 20px 60px}
+header h1{margin:0 0 4px;font-size:28px}header p{margin:2px 0}
 .facts,.note,footer{color:var(--soft)}
-section,nav,.warn{background:#fff;border:1px solid var(--line);border-radius:10px;padding:16px 20px;margin:16px 0}
-nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:0;padding:0}a{color:var(--accent)}h2{font-size:19px;margin:0 0 4px}
-h3{font-size:15px;margin:18px 0 4px}.note{margin:0 0 10px}img{max-width:100%;height:auto;display:block;margin:0 auto}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
-th,td{padding:4px 12px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}th{color:var(--soft);font-weight:600}
-td:first-child,th:first-child,.left{text-align:left}.warn{border-color:var(--bad)}.warn h2{color:var(--bad)}pre{font-size:12px;overflow-x:auto}
+section,nav,.warn{background:#fff;border:1px solid var(--line);border-radius:10px}
+section,nav,.warn{padding:16px 20px;margin:16px 0}
+nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:0;padding:0}
+a{color:var(--accent)}h2{font-size:19px;margin:0 0 4px}
+h3{font-size:15px;margin:18px 0 4px}.note{margin:0 0 10px}
+img{max-width:100%;height:auto;display:block;margin:0 auto}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
+th,td{padding:4px 12px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th{color:var(--soft);font-weight:600}td:first-child,th:first-child,.left{text-align:left}
+.warn{border-color:var(--bad)}.warn h2{color:var(--bad)}pre{font-size:12px;overflow-x:auto}
 details summary{cursor:pointer}code{font-size:12.5px}
 """
 
@@ -263,17 +305,18 @@ def _section(index: int, section: Section) -> str:
     if section.figure is not None:
         data = base64.b64encode(section.svg.encode()).decode()
         picture = f'<img alt="{text(section.title)}" src="data:image/svg+xml;base64,{data}">'
-    return f"<section id=s{index}><h2>{text(section.title)}</h2><p class=note>{text(section.note)}</p>{picture}{section.body}</section>"
+    head = f"<h2>{text(section.title)}</h2><p class=note>{text(section.note)}</p>"
+    return f"<section id=s{index}>{head}{picture}{section.body}</section>"
 
 
-def _task_tables(found: Sequence[Cell], by_chance: Mapping[str, RandomReturn]) -> str:
+def _task_tables(found: Sequence[Cell], random_returns: Mapping[str, RandomReturn]) -> str:
     rows = []
     for number, cell in enumerate(found):
         head = [cell.task, cell.variant]
         if len(cell.scores) == 0:
             numbers = ["–"] * 4
         else:
-            # The deviation has the decimals of the mean.
+            # Mean and deviation have the same decimals.
             mean, deviation = rounded(cell.mean, cell.deviation, least=1)
             lowest, highest = rounded(cell.scores.min(), cell.scores.max())
             numbers = [
@@ -286,9 +329,9 @@ def _task_tables(found: Sequence[Cell], by_chance: Mapping[str, RandomReturn]) -
         alignment = f"{cell.costate:.2f}" if np.isfinite(cell.costate) else "–"
         rows.append([*head, *numbers, seeds, str(cell.failed), alignment])
         last_of_task = number + 1 == len(found) or found[number + 1].task != cell.task
-        if last_of_task and cell.task in by_chance:
+        if last_of_task and cell.task in random_returns:
             rows.append(
-                [cell.task, "random controls", *rounded(by_chance[cell.task].mean, least=1), *["–"] * 6]
+                [cell.task, "random controls", *rounded(random_returns[cell.task].mean, least=1), *["–"] * 6]
             )
     columns = [
         "task",
@@ -302,11 +345,15 @@ def _task_tables(found: Sequence[Cell], by_chance: Mapping[str, RandomReturn]) -
         "co-state loss",
     ]
     note = (
-        "A failed seed ended with an error, or below a tenth of the best run on its task; where returns are negative, below ten times that. With "
-        "fewer than four seeds the interquartile mean is the mean, and no interval is given: too few runs to say how others would do."
+        "A failed seed ended with an error, or below a tenth of the best run on its task; if returns are "
+        "negative, below ten times the best. With fewer than four seeds the interquartile mean is the mean, "
+        "and there is no interval: there are too few runs to predict others."
     ) + _coverage([len(cell.scores) for cell in found])
-    if by_chance:
-        note += f" Random controls are uniform within their bounds, over {EPISODES} episodes; what sensors show does not matter to them."
+    if random_returns:
+        note += (
+            f" Random controls are uniform within their bounds, over {EPISODES} episodes; "
+            "they ignore the sensors."
+        )
     return f"{table(columns, rows, left=2)}<p class=note>{note}</p>"
 
 
@@ -314,7 +361,8 @@ def _aggregate_note(scores: dict[str, list[np.ndarray]]) -> str:
     tasks = len(next(iter(scores.values())))
     intervals = _which_intervals(scores, "95 % stratified bootstrap intervals")
     coverage = _coverage([min(map(len, runs)) for runs in scores.values()])
-    return f"Over the {tasks} task{'s' if tasks > 1 else ''} on which every variant has finished runs; {intervals}.{coverage}"
+    which = f"task{'s' if tasks > 1 else ''} on which every variant has finished runs"
+    return f"Over the {tasks} {which}; {intervals}.{coverage}"
 
 
 def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
@@ -328,8 +376,9 @@ def _aggregate_table(scores: dict[str, list[np.ndarray]]) -> str:
         pairs.append([f"{better} better than {worse}", f"{interval.estimate:.2f}{bounds}"])
     aggregate = table(["variant", "interquartile mean of returns", "runs by task"], rows)
     note = (
-        "<p class=note>Returns are not normalised; those of dm_control's tasks lie between 0 and 1000. A half is a coin toss, and an interval that "
-        "contains a half leaves the question open. Without an interval, with fewer than four seeds on some task, the question is open whatever the "
+        "<p class=note>Returns are not normalised; those of dm_control's tasks lie between 0 and 1000. A "
+        "probability of 0.5 is a coin toss, and an interval that contains 0.5 leaves the question open. "
+        "Without an interval, with fewer than four seeds on some task, the question is open for any "
         "estimate.</p>"
     )
     return (
@@ -356,7 +405,8 @@ def _runs(collection: Collection, measure: Measure) -> str:
             "config": to_json(entry.config),
             "machine": {name: value for name, value in machine.items() if name != "cpu_features"},
         }
-        detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary><pre>{text(json.dumps(document, indent=1))}</pre></details>"
+        listing = f"<pre>{text(json.dumps(document, indent=1))}</pre>"
+        detail = f"<details><summary><code>{config_hash(entry.config)}</code></summary>{listing}</details>"
         share = entry.env_steps / entry.config.final_steps
         numbers = [
             f"{entry.env_steps:,}",
@@ -371,10 +421,10 @@ def _runs(collection: Collection, measure: Measure) -> str:
 
 def _broken(collection: Collection) -> str:
     boxes = ((collection.broken, "not reported"), (collection.incomplete, "incomplete"))
-    return "".join(_named(found, what) for found, what in boxes if found)
+    return "".join(_warning_box(found, what) for found, what in boxes if found)
 
 
-def _named(found: Sequence[tuple[str, str]], what: str) -> str:
+def _warning_box(found: Sequence[tuple[str, str]], what: str) -> str:
     items = "".join(f"<li><code>{text(name)}</code>: {text(reason)}</li>" for name, reason in found)
     return f"<div class=warn><h2>{len(found)} {what}</h2><ul>{items}</ul></div>"
 
@@ -385,5 +435,5 @@ def _unfinished(collection: Collection) -> str:
     errors = f"<div class=warn><h2>{len(failed)} failed</h2><ul>{items}</ul></div>" if failed else ""
     count = sum(not entry.finished for entry in collection.entries) - len(failed)
     which = f"{count} runs have" if count > 1 else "One run has"
-    note = f"{which} not used up the budget: drawn in the curves, left out of everything else."
+    note = f"{which} not used up the budget: included in the curves, left out of everything else."
     return errors + (f"<div class=warn><h2>Unfinished</h2><p>{note}</p></div>" if count else "")

@@ -1,4 +1,7 @@
-"""Runs jobs on a backend until none is left: starts them where there is room, starts those again whose worker died, stops them when asked."""
+"""Run jobs on a backend until none is left.
+
+Jobs start when there is room for them, start again if their worker died, and stop when the user asks.
+"""
 
 import abc
 import collections
@@ -8,35 +11,38 @@ from collections.abc import Callable, Sequence
 from costate.experiments.work import DONE, FAILED, STOPPED, Job, record_failure
 from costate.runs.interrupts import StopRequest
 
-# Seconds between two looks at the workers.
+# Seconds between two checks of the workers.
 POLL = 0.25
 
 DIED = None
-"""Stands for the exit code of a job whose worker was killed or whose node is gone."""
+"""Exit code of a job whose worker was killed or whose node has gone."""
 
 
 class AbstractBackend(abc.ABC):
-    """A place where jobs run."""
+    """A place that runs jobs."""
 
     @abc.abstractmethod
     def places(self) -> int:
-        """How many jobs could run at once now."""
+        """Return the number of jobs that could run at once now."""
 
     @abc.abstractmethod
     def start(self, job: Job) -> None:
-        """Start a job; returns at once."""
+        """Start a job without waiting for it."""
 
     @abc.abstractmethod
     def ended(self) -> list[tuple[Job, int | None]]:
-        """Jobs that have ended since the last call, with their exit codes; :data:`DIED` for those that were killed."""
+        """Return the jobs that have ended since the last call, with their exit codes.
+
+        The code of a killed job is :data:`DIED`.
+        """
 
     @abc.abstractmethod
     def ask_to_stop(self) -> None:
-        """Have every job save and stop."""
+        """Ask every job to save and stop."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Kill what still runs and release everything."""
+        """Kill the remaining jobs and release all resources."""
 
 
 def run_jobs(
@@ -47,14 +53,17 @@ def run_jobs(
     watch: Callable[[Sequence[Job]], None],
     poll: float = POLL,
 ) -> bool:
-    """Run all jobs; true unless it was asked to stop. ``watch`` is told at every look which ones are running."""
+    """Run all jobs. Return False if the user stopped them.
+
+    ``watch`` is called at every check with the running jobs.
+    """
     waiting, running = collections.deque(jobs), list[Job]()
     deaths: collections.Counter[Job] = collections.Counter()
-    told = False
+    asked_to_stop = False
     while running or (waiting and not stop.asked):
-        if stop.asked and not told:
+        if stop.asked and not asked_to_stop:
             backend.ask_to_stop()
-            told = True
+            asked_to_stop = True
         while waiting and not stop.asked and len(running) < backend.places():
             job = waiting.popleft()
             backend.start(job)
@@ -63,7 +72,7 @@ def run_jobs(
             running.remove(job)
             if code in (DONE, FAILED) or stop.asked:
                 continue
-            # Killed, or stopped by somebody else than us: its checkpoints are there, so it goes on where it was.
+            # The worker was killed, or stopped from outside. The job continues from its checkpoints.
             deaths[job] += 1
             if deaths[job] <= retries:
                 waiting.appendleft(job)
@@ -79,13 +88,14 @@ def run_jobs(
         try:
             watch(tuple(running))
         except OSError:
-            # Nobody is looking any more (a closed terminal, a pipe into `head`): save and stop, as for Ctrl-C.
+            # The reader of the output has gone (a closed terminal, a pipe into `head`): save and stop, as for
+            # Ctrl-C.
             stop.ask()
-            watch = _nobody
+            watch = _ignore
         if running or waiting:
             time.sleep(poll)
     return not stop.asked
 
 
-def _nobody(running: Sequence[Job]) -> None:
-    """Nobody watches."""
+def _ignore(running: Sequence[Job]) -> None:
+    """Show nothing."""

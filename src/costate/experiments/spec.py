@@ -1,4 +1,4 @@
-"""What a sweep is to run: a TOML file, read into a list of run configs. Everything that is wrong with it is said at once."""
+"""Read a sweep from a TOML file into a list of run configs, and report all of its problems at once."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ from costate.learners import LEARNERS
 from costate.trained.robustness import check_grid
 
 ALL_PAPER_TASKS = "paper"
-"""Stands for the paper's eight tasks."""
+"""Name for all eight tasks of the paper."""
 KEYS = (
     "name",
     "description",
@@ -43,39 +43,49 @@ KEYS = (
     "budgets",
 )
 IN_A_BUDGET = ("description", "tasks", "variants", "seeds", "steps", "resources", "evaluation")
-"""What a budget may say differently from the rest of its spec: how much is run, not what a run computes."""
+"""Keys that a budget may change: how much is run, but not what a run computes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What one training process gets."""
+    """Resources of one training process."""
 
     cores: int = 1
-    """Processor cores. One core each trains most runs in an hour; more of them bring a single run to its end sooner."""
+    """Processor cores.
+
+    With one core each, most runs finish within an hour; more cores finish a single run sooner.
+    """
     gpus: float = 0.0
-    """Accelerators, by the count of Ray; the local backend has none to give."""
+    """Accelerators, as Ray counts them. The local backend provides none."""
     together: int = 0
-    """Seeds of one cell that train in one program. 0 for two where there is enough to do for every core: on one core two seeds in one program
-    take up to a fifth less time than one after the other (docs/performance.md)."""
+    """Seeds of one cell that train in one program.
+
+    0 for two if there are enough runs for every core: on one core, two seeds in one program take up to a
+    fifth less time than one after the other (docs/performance.md).
+    """
     retries: int = 3
-    """How often a run is started again when its worker or node dies; errors of the run itself are not retried by themselves."""
+    """How often a run is restarted when its worker or node dies.
+
+    Errors of the run itself are not retried automatically.
+    """
 
     def __post_init__(self) -> None:
         for name, lowest in (("cores", 1), ("together", 0), ("gpus", 0), ("retries", 0)):
             if not lowest <= getattr(self, name) <= LARGEST_COUNT:
                 raise ConfigError(
-                    f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest}, and no more than {LARGEST_COUNT:,}."
+                    f"resources.{name} is {getattr(self, name)}, but it must be at least {lowest} and at "
+                    f"most {LARGEST_COUNT:,}."
                 )
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPlan:
-    """How every finished run is evaluated."""
+    """Evaluation of every finished run."""
 
     dropouts: tuple[float, ...] = (0.5, 0.75)
-    """Blackout probabilities; none to leave evaluation out."""
+    """Blackout probabilities; none to skip evaluation."""
     episodes: int = 100
-    """Episodes at each of them, over varying initial conditions."""
+    """Episodes at each of them, with varying initial conditions."""
 
     def __post_init__(self) -> None:
         wrong = (
@@ -85,7 +95,8 @@ class EvaluationPlan:
         )
         if self.episodes > MOST_EPISODES:
             wrong.append(
-                f"evaluation.episodes is {self.episodes}, but at most {MOST_EPISODES:,} are possible. The paper uses 100."
+                f"evaluation.episodes is {self.episodes}, but at most {MOST_EPISODES:,} are possible. The "
+                "paper uses 100."
             )
         try:
             if self.dropouts:
@@ -101,7 +112,7 @@ class PlannedRun:
     """One run of a sweep."""
 
     variant: str
-    """Name of its column in tables and of its line in figures."""
+    """Name in tables and figures."""
     config: RunConfig
 
     @property
@@ -115,7 +126,7 @@ class PlannedRun:
 
 @dataclasses.dataclass(frozen=True)
 class SweepSpec:
-    """A sweep: which runs, with what, and how they are evaluated."""
+    """A sweep: its runs, their resources, and their evaluation."""
 
     name: str
     description: str
@@ -123,7 +134,7 @@ class SweepSpec:
     resources: Resources
     evaluation: EvaluationPlan
     source: str
-    """The text that it was read from, kept with the results."""
+    """The text that the spec was read from, stored with the results."""
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -145,13 +156,14 @@ def preset_names() -> tuple[str, ...]:
 
 
 def load_spec(name: str, budget: str | None = None) -> SweepSpec:
-    """Return the sweep in a TOML file, or a named one that comes with the package, at one of its budgets."""
+    """Return the sweep in a TOML file, or a preset of the package, with one of its budgets."""
     path = pathlib.Path(name)
     if name in preset_names():
         return parse_spec((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"), name, budget)
     if not path.is_file():
         raise ConfigError(
-            f"There is no sweep {name!r}: neither a TOML file of that name nor a preset. {nearest(name, preset_names())}"
+            f"There is no sweep {name!r}: it is neither a TOML file nor a preset. "
+            f"{nearest(name, preset_names())}"
         )
     try:
         source = path.read_text(encoding="utf-8")
@@ -167,9 +179,10 @@ def load_spec(name: str, budget: str | None = None) -> SweepSpec:
 
 
 def parse_spec(source: str, default_name: str, budget: str | None = None) -> SweepSpec:
-    """Read a spec, or raise one error that lists everything that is wrong with it.
+    """Parse a spec, or raise one error that lists all of its problems.
 
-    A spec that lists budgets has the first of them if no ``budget`` is named; the others are part of the sweep's name.
+    Without a ``budget``, a spec with several budgets gets the first. The others are added to the sweep's
+    name.
     """
     try:
         table = tomllib.loads(source)
@@ -179,22 +192,22 @@ def parse_spec(source: str, default_name: str, budget: str | None = None) -> Swe
 
 
 def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str | None = None) -> SweepSpec:
-    """Return the sweep that a table describes; ``source`` is the text that is kept with its results."""
+    """Return the sweep that a table describes. ``source`` is the text to store with its results."""
     problems = _Problems()
     for key in table.keys() - set(KEYS):
         problems.add(f"unknown key {key!r}. {nearest(key, KEYS)}")
     table, suffix = _at_budget(table, budget, problems)
     name = _text(table, "name", default_name, problems) + suffix
-    unsuitable = folder_name_problem(name)
-    if unsuitable is not None:
+    name_problem = folder_name_problem(name)
+    if name_problem is not None:
         given = (
             "name"
             if "name" in table
-            else "the name of the file, which is that of the sweep unless `name` is given,"
+            else "the name of the file, which names the sweep unless `name` is given,"
         )
         problems.add(
-            f"{given} is {name!r}, but {unsuitable}. It is also the name of the folder in sweeps/: use letters, digits, spaces, - and _; "
-            "another place is given with --out."
+            f"{given} is {name!r}, but {name_problem}. It is also the name of the folder in sweeps/: use "
+            "letters, digits, spaces, - and _. To write somewhere else, use --out."
         )
     description = _text(table, "description", "", problems)
     tasks, seeds = _tasks(table, problems), _seeds(table, problems)
@@ -211,7 +224,7 @@ def spec_of(table: dict[str, Any], default_name: str, source: str, budget: str |
 
 
 class _Problems:
-    """Collects what is wrong, so that all of it can be said at once."""
+    """Problems of a spec, collected so that all of them are reported at once."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -220,13 +233,13 @@ class _Problems:
         return bool(self._found)
 
     def add(self, text: str) -> None:
-        """Note a problem, in which words of the file may stand that must not reach a terminal as they are."""
+        """Add a problem. Control characters, which the file may contain, are escaped."""
         text = printable(text)
         if text not in self._found:
             self._found.append(text)
 
     def guard(self, build: Callable[[], Any], otherwise: Any) -> Any:
-        """What ``build`` makes, or ``otherwise`` if it cannot."""
+        """Return the result of ``build``, or ``otherwise`` if it raises a ConfigError, which is added."""
         try:
             return build()
         except ConfigError as error:
@@ -247,21 +260,24 @@ def _preset_folder() -> Any:
 def _text(table: dict[str, Any], key: str, default: str, problems: _Problems) -> str:
     value = table.get(key, default)
     if not isinstance(value, str):
-        problems.add(f"{key} is {value!r}, but it should be a text.")
+        problems.add(f"{key} is {value!r}, but it should be a string.")
         return default
     return value
 
 
 def _at_budget(table: dict[str, Any], budget: str | None, problems: _Problems) -> tuple[dict[str, Any], str]:
-    """Return the spec with what one of its budgets says, and what that adds to the sweep's name."""
+    """Return the spec with the changes of one of its budgets, and the suffix of the sweep's name."""
     budgets = table.get("budgets", {})
     if not isinstance(budgets, dict) or not all(isinstance(changes, dict) for changes in budgets.values()):
         problems.add(
-            f"budgets is {budgets!r}, but it should be a table of budgets, each a table: [budgets.short], then steps = 3_000_000."
+            f"budgets is {budgets!r}, but it should be a table of budgets, each a table, for example "
+            "[budgets.short] with steps = 3_000_000."
         )
         return table, ""
     if budget is not None and budget not in budgets:
-        known = nearest(budget, tuple(budgets)) if budgets else "This sweep has only one: leave --budget out."
+        known = (
+            nearest(budget, tuple(budgets)) if budgets else "This sweep has no budgets: leave --budget out."
+        )
         raise ConfigError(f"Unknown budget {budget!r}. {known}")
     for name, changes in budgets.items():
         for key in changes.keys() - set(IN_A_BUDGET):
@@ -277,7 +293,8 @@ def _tasks(table: dict[str, Any], problems: _Problems) -> tuple[str, ...]:
         return PAPER_TASKS
     if not isinstance(value, list) or not value:
         problems.add(
-            f"tasks is {value!r}, but it should be a list of at least one task, or {ALL_PAPER_TASKS!r} for the paper's eight."
+            f"tasks is {value!r}, but it should be a list of at least one task, or {ALL_PAPER_TASKS!r} for "
+            "the paper's eight."
         )
         return ()
     known = [problems.guard(functools.partial(_task_name, str(task)), None) for task in value]
@@ -294,7 +311,8 @@ def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         if value > MOST_SEEDS:
             problems.add(
-                f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a list of seeds."
+                f"seeds is {value}, but at most {MOST_SEEDS:,} are possible. Give a smaller number, or a "
+                "list of seeds."
             )
             return ()
         return tuple(range(value))
@@ -305,37 +323,41 @@ def _seeds(table: dict[str, Any], problems: _Problems) -> tuple[int, ...]:
     )
     if not listed:
         problems.add(
-            f"seeds is {value!r}, but it should be how many (10 for the seeds 0 to 9), or a list of at least one seed."
+            f"seeds is {value!r}, but it should be a number of seeds (10 for the seeds 0 to 9) or a list of "
+            "at least one seed."
         )
         return ()
     if len(set(value)) < len(value):
-        problems.add(f"seeds is {value!r}, which names some seed twice.")
+        problems.add(f"seeds is {value!r}, which lists a seed twice.")
     return tuple(value)
 
 
 def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str, Any]]:
-    """Name → overrides, with the preset under its key."""
+    """Return name → overrides, with the preset under its key."""
     value = table.get("variants", [])
     if isinstance(value, list) and value:
         value = {str(name): {"preset": name} for name in value}
     if not isinstance(value, dict) or not value:
         problems.add(
-            f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a table of named variants."
+            f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a "
+            "table of named variants."
         )
         return {}
     variants = {}
     for name, settings in value.items():
         if not name.strip() or not name.isprintable():
             problems.add(
-                f"variants has the name {name!r}, but a name is printed in tables and figures: use letters, digits, spaces and signs."
+                f"variants has the name {name!r}, but names are printed in tables and figures: use letters, "
+                "digits, spaces and punctuation."
             )
         elif not isinstance(settings, dict):
             problems.add(
-                f"variants.{name} is {settings!r}, but it should be a table with a preset and what differs from it."
+                f"variants.{name} is {settings!r}, but it should be a table with a preset and its changes."
             )
         elif settings.get("preset", "nc-gru") not in PRESETS:
             problems.add(
-                f"variants.{name} has the unknown preset {settings['preset']!r}. {nearest(str(settings['preset']), PRESETS)}"
+                f"variants.{name} has the unknown preset {settings['preset']!r}. "
+                f"{nearest(str(settings['preset']), PRESETS)}"
             )
         else:
             variants[name] = settings
@@ -343,7 +365,7 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
 
 
 def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> Any:
-    """A dataclass from the table ``key``; entries that it does not have, or of another type, are errors."""
+    """Build a dataclass from the table ``key``. Unknown entries and wrong types are errors."""
     data = table.get(key, {})
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(data, dict):
@@ -351,7 +373,7 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
     for name in data.keys() - fields.keys():
         problems.add(f"{key} has the unknown key {name!r}. {nearest(name, tuple(fields))}")
     known = {
-        name: _whole_where_it_must_be(value, fields[name].default)
+        name: _int_if_default_is(value, fields[name].default)
         for name, value in data.items()
         if name in fields
     }
@@ -369,12 +391,12 @@ def _part(kind: type, table: dict[str, Any], key: str, problems: _Problems) -> A
     return kind(**{name: _as_field(value, fields[name].default) for name, value in known.items()})
 
 
-def _whole_where_it_must_be(value: Any, default: Any) -> Any:
+def _int_if_default_is(value: Any, default: Any) -> Any:
     return whole(value) if isinstance(default, int) else value
 
 
 def _as_field(value: Any, default: Any) -> Any:
-    """A value of a TOML table as a field holds it: TOML's 0 is a whole number, also where the field can be a fraction."""
+    """Convert a TOML value to the type of a field. TOML's 0 is an integer, even if the field is a float."""
     if isinstance(value, list):
         return tuple(map(float, value))
     return float(value) if isinstance(default, float) else value
@@ -405,7 +427,8 @@ def _plan(
         overrides = {key: value for key, value in settings.items() if key != "preset"}
         variant = printable(f"{name} {_cell_label(cell)}".strip())
         try:
-            # All at once: what contradicts the preset may be made right by what comes after it.
+            # Applied at once: an override that contradicts the preset alone may fit together with the next
+            # one.
             config = _config(
                 settings.get("preset"), task, functools.reduce(_merged, (common, overrides, cell))
             )
@@ -413,7 +436,7 @@ def _plan(
         except ConfigError as error:
             refused.setdefault(str(error), []).append(task)
     for message, where in refused.items():
-        # A preset may be another learner on another task.
+        # A preset may use different learners on different tasks.
         problems.add(
             message if set(where) == set(tasks) else f"on {', '.join(dict.fromkeys(where))}: {message}"
         )
@@ -422,7 +445,10 @@ def _plan(
 
 
 def _config(preset_name: str | None, task: str, overrides: dict[str, Any]) -> RunConfig:
-    """Return a preset with what differs; without a preset that of the algorithm, as on the command line."""
+    """Return a preset with overrides.
+
+    Without a preset, use the algorithm's usual one, as the command line does.
+    """
     algorithm = overrides.get("algorithm")
     name = preset_name or usual_preset(algorithm)
     if preset_name is not None and algorithm in LEARNERS:
@@ -431,17 +457,21 @@ def _config(preset_name: str | None, task: str, overrides: dict[str, Any]) -> Ru
 
 
 def _steps_fit(steps: Any, problems: _Problems) -> bool:
-    """Whether a budget is one; said here too, so that a wrong task or variant does not hide it."""
+    """Return True if ``steps`` is a valid budget; add a problem if not.
+
+    This is checked early, so that a wrong task or variant does not hide it.
+    """
     fits = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
     if not fits:
         problems.add(
-            f"steps is {steps!r}, but it should be a whole number of environment steps above 0. Leave it out for each task's own budget."
+            f"steps is {steps!r}, but it should be a whole number of environment steps above 0. Leave it out "
+            "to use each task's own budget."
         )
     return fits
 
 
 def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
-    """Nested overrides, of which the later ones count; a part that is chosen by its name starts anew."""
+    """Merge nested overrides; the later ones win. A part chosen by name replaces the earlier part."""
     result = dict(first)
     for name, value in then.items():
         both = isinstance(value, dict) and isinstance(result.get(name), dict) and "name" not in value
@@ -450,7 +480,10 @@ def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bool:
-    """Say which overridden fields no config has, or are given elsewhere in a spec; true if there are any."""
+    """Add a problem for each overridden field that does not exist or has a key of its own in a spec.
+
+    Return True if there are any.
+    """
     # The settings of a learner stand under `learner`, or under its name.
     parts = {
         name: {field: value for field, value in encode(LEARNERS[name]()).items() if field != "name"}
@@ -458,27 +491,28 @@ def _check_fields(sources: dict[str, dict[str, Any]], problems: _Problems) -> bo
     }
     everything = to_json(preset("nc-gru", PAPER_TASKS[0])) | {"algorithm": ""} | parts
     found = [
-        f"{where} {wrong}"
+        f"{where} {problem}"
         for where, overrides in sources.items()
         for path, _ in _leaves({name: value for name, value in overrides.items() if name != "preset"}, ())
-        if (wrong := _wrong_field(path, everything)) is not None
+        if (problem := _field_problem(path, everything)) is not None
     ]
     for text in found:
         problems.add(text)
     return bool(found)
 
 
-def _wrong_field(path: tuple[str, ...], everything: dict[str, Any]) -> str | None:
-    """What is wrong with overriding the field at ``path``; None if nothing is."""
+def _field_problem(path: tuple[str, ...], everything: dict[str, Any]) -> str | None:
+    """Return why the field at ``path`` cannot be overridden; None if it can."""
     if path in (("task",), ("seed",)):
-        return f"sets {path[0]!r}, but tasks and seeds are given by the keys of those names."
+        return f"sets {path[0]!r}, but tasks and seeds are set by the keys `tasks` and `seeds`."
     inside: Any = everything
     for name in path:
-        # A core or readout of another name has fields of its own, which are checked when it is built.
+        # The fields of a core or readout depend on its name. They are checked when it is built.
         if not isinstance(inside, dict) or "name" in inside:
             return None
         if name not in inside:
-            return f"has the unknown field {'.'.join(path)!r}. {instead_of(name) or nearest(name, tuple(inside))}"
+            hint = instead_of(name) or nearest(name, tuple(inside))
+            return f"has the unknown field {'.'.join(path)!r}. {hint}"
         inside = inside[name]
     return None
 
@@ -492,8 +526,9 @@ def _check_distinct(runs: list[PlannedRun], problems: _Problems) -> None:
             same.setdefault((other.variant, run.variant), []).append(run.config.task)
     for (one, another), tasks in same.items():
         problems.add(
-            f"the variants {one!r} and {another!r} are the same config on {', '.join(dict.fromkeys(tasks))}, so comparing them there would tell "
-            f"nothing. Leave out one of them, these tasks, or what overrides or the grid set if that is all they differ in."
+            f"the variants {one!r} and {another!r} are the same config on {', '.join(dict.fromkeys(tasks))}, "
+            "so a comparison there is meaningless. Remove one of them or these tasks, or remove the "
+            "override or grid entry that makes them equal."
         )
 
 
@@ -505,7 +540,7 @@ def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _cells(grid: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of the listed values, as nested overrides; one empty cell if nothing varies."""
+    """Yield every combination of the listed values, as nested overrides; one empty cell if nothing varies."""
     axes = list(_leaves(grid, ()))
     for path, values in axes:
         if not isinstance(values, list) or not values:

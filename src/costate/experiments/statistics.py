@@ -1,8 +1,9 @@
-"""Honest numbers from few runs: aggregates, bootstrap intervals, comparisons and curves.
+"""Statistics of few runs: aggregates, bootstrap intervals, comparisons and curves.
 
-Scores come as one array for each task, because runs of one task are exchangeable and those of different tasks are not. The definitions are those of
-Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021), but for the intervals: theirs, percentiles of
-bootstrap resamples, are too short for few runs, and are stretched here (:func:`stretch`). Nothing here knows of files or of learning.
+Scores come as one array per task, because runs of one task are exchangeable and runs of different tasks are
+not. The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice" (2021), except for the intervals. Theirs, percentiles of bootstrap resamples, are too short for few
+runs, and are stretched here (:func:`stretch`).
 """
 
 import dataclasses
@@ -15,21 +16,24 @@ from costate._base.errors import ConfigError
 from costate._base.rounding import rounded
 
 Scores = Sequence[np.ndarray]
-"""One array of scores for each task."""
+"""One array of scores per task."""
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""Reduces the last axis."""
+"""A function that reduces the last axis."""
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 FEWEST = 4
-"""Runs of every task below which no interval is given."""
+"""With fewer runs than this on any task, no interval is given."""
 ENOUGH = 10
-"""Runs of every task from which on intervals cover about as often as they say, whatever the returns are distributed like."""
+"""From this many runs per task on, intervals have about their nominal coverage.
+
+This holds for any distribution of returns.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """An estimate and the bounds of its interval; the bounds are NaN where there is too little to resample."""
+    """An estimate and the bounds of its interval. The bounds are NaN if there are too few runs."""
 
     estimate: float
     low: float
@@ -49,19 +53,25 @@ def median(scores: np.ndarray) -> np.ndarray:
 
 
 def standard_deviation(scores: np.ndarray) -> np.ndarray:
-    """Of the population that the runs were drawn from (n − 1 in the denominator); NaN for a single run, which tells nothing about spread."""
+    """Standard deviation of the population that the runs were drawn from (n − 1 in the denominator).
+
+    NaN for a single run, which tells nothing about the spread.
+    """
     if scores.shape[-1] < 2:
         return np.full(scores.shape[:-1], np.nan)
     return np.asarray(np.std(scores, axis=-1, ddof=1))
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Mean of what is left when a quarter of the runs, rounded down, is cut off at either end. With three runs or fewer that is the mean."""
+    """Mean after cutting off a quarter of the runs, rounded down, at either end.
+
+    With three runs or fewer this is the mean.
+    """
     return np.asarray(scipy.stats.trim_mean(scores, 0.25, axis=-1))
 
 
 def pooled(scores: Scores, statistic: Statistic) -> float:
-    """``statistic`` of the runs of all tasks together."""
+    """Return ``statistic`` of the runs of all tasks together."""
     return float(statistic(np.concatenate(list(scores))))
 
 
@@ -74,10 +84,11 @@ def stratified_bootstrap(
     seed: int = 0,
     fewest: int = FEWEST,
 ) -> Interval:
-    """Interval of ``statistic`` over all tasks: :func:`percentile_bootstrap`, stretched for the number of runs.
+    """Return the interval of ``statistic`` over all tasks, stretched for the number of runs.
 
-    Without bounds if some task has fewer runs than :data:`FEWEST`: resampling two or three runs says almost nothing about others, and an
-    interval would pretend that it does.
+    It is :func:`percentile_bootstrap` with longer sides. It has no bounds if some task has fewer runs than
+    :data:`FEWEST`. Resampling two or three runs says almost nothing about others, and an interval would
+    pretend that it does.
     """
     _check(scores)
     estimate = pooled(scores, statistic)
@@ -98,9 +109,11 @@ def percentile_bootstrap(
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of ``statistic`` over all tasks, with runs resampled within each task, so that every task keeps its weight.
+    """Return the percentile interval of ``statistic`` over all tasks.
 
-    It is too short for few runs: resamples of n runs vary less than new sets of n runs would, and their spread is itself uncertain.
+    Runs are resampled within each task, so that every task keeps its weight. The interval is too short for
+    few runs: resamples of n runs vary less than new sets of n runs would, and their spread is itself
+    uncertain.
     """
     _check(scores)
     rng = np.random.default_rng(seed)
@@ -109,19 +122,22 @@ def percentile_bootstrap(
 
 
 def stretch(counts: Sequence[int], confidence: float = CONFIDENCE) -> float:
-    """Return by how much to lengthen both sides of a percentile interval from resampling groups of ``counts`` runs each.
+    """Return the factor by which to lengthen both sides of a percentile interval.
 
         √(Σ n / Σ (n − 1)) · t / z
 
-    The root is that of the bias of a resampled variance, whose denominator is n where it should be n − 1. The quantile t of Student's
-    distribution with Σ (n − 1) degrees of freedom, instead of that of the normal one, z, is for a spread that is estimated from few runs. Both
-    corrections are those of Hesterberg's expanded percentile interval ("What Teachers Should Know About the Bootstrap", 2015), which takes
-    more extreme percentiles. Here the bounds are moved instead, because four runs have no percentiles beyond the range of their resamples.
+    The groups that are resampled have n = ``counts`` runs each. The root corrects the bias of a resampled
+    variance, whose denominator is n instead of n − 1. The quantile t of Student's distribution with Σ (n − 1)
+    degrees of freedom replaces the normal quantile z, because the spread is estimated from few runs. Both
+    corrections are those of Hesterberg's expanded percentile interval ("What Teachers Should Know About the
+    Bootstrap", 2015), which takes more extreme percentiles. Here the bounds are moved instead, because four
+    runs have no percentiles beyond the range of their resamples.
     """
     degrees = sum(counts) - len(counts)
     if degrees < 1:
         raise ConfigError(
-            f"Groups of {list(counts)} runs leave no spread to estimate, but an interval needs one with at least 2 runs."
+            f"Groups of {list(counts)} runs have no spread to estimate, but an interval needs a group of at "
+            "least 2 runs."
         )
     upper = _tails(confidence)[1]
     return float(
@@ -130,7 +146,10 @@ def stretch(counts: Sequence[int], confidence: float = CONFIDENCE) -> float:
 
 
 def probability_of_improvement(left: Scores, right: Scores) -> float:
-    """P(X > Y) + ½ P(X = Y) for a run X of ``left`` and a run Y of ``right`` on the same task, averaged over tasks."""
+    """Return P(X > Y) + ½ P(X = Y), averaged over tasks.
+
+    X is a run of ``left`` and Y a run of ``right`` on the same task.
+    """
     _check_pairs(left, right)
     return float(np.mean([_wins(x[None], y[None])[0] for x, y in zip(left, right, strict=True)]))
 
@@ -144,8 +163,9 @@ def improvement_interval(
     seed: int = 0,
     fewest: int = FEWEST,
 ) -> Interval:
-    """:func:`probability_of_improvement` with its stratified bootstrap interval, stretched; both sides are resampled. Without bounds if runs are too
-    few.
+    """Return :func:`probability_of_improvement` with its stretched, stratified bootstrap interval.
+
+    Both sides are resampled. There are no bounds if runs are too few.
     """
     estimate = probability_of_improvement(left, right)
     if min(map(len, (*left, *right))) < fewest:
@@ -167,10 +187,11 @@ def share_of_distance(
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> Interval:
-    """How far the mean of the runs ``reached`` has come from that of ``low`` to that of ``high``, 0 to 1, with its stretched bootstrap interval.
+    """Return how far ``reached`` is from ``low``, 0, to ``high``, 1, in mean, with a bootstrap interval.
 
-    All three are resampled. Without bounds if runs are too few, or if so many resamples have ``high`` no higher than ``low`` that there may be no
-    distance at all; NaN where there is none.
+    All three groups are resampled, and the interval is stretched. It has no bounds if runs are too few, or if
+    so many resamples have ``high`` no higher than ``low`` that there may be no distance at all. The estimate
+    is NaN if there is no distance.
     """
     groups = (reached, low, high)
     _check(groups)
@@ -181,15 +202,20 @@ def share_of_distance(
         return Interval(estimate, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     x, a, b = (mean(_resample(rng, group, resamples)) for group in groups)
-    apart = b > a
-    if np.mean(~apart) > 0.5 * (1.0 - confidence):
+    ordered = b > a
+    if np.mean(~ordered) > 0.5 * (1.0 - confidence):
         return Interval(estimate, np.nan, np.nan)
-    # Draws without a distance have no share.
-    return _stretched(_percentiles(estimate, (x - a)[apart] / (b - a)[apart], confidence), groups, confidence)
+    # Resamples without a distance have no share.
+    return _stretched(
+        _percentiles(estimate, (x - a)[ordered] / (b - a)[ordered], confidence), groups, confidence
+    )
 
 
 def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """Share of runs above each threshold, averaged over tasks: the run-score distribution. Higher is better everywhere."""
+    """Return the share of runs above each threshold, averaged over tasks (the run-score distribution).
+
+    Higher is better everywhere.
+    """
     _check(scores)
     return np.asarray(np.mean([(task[:, None] > thresholds).mean(axis=0) for task in scores], axis=0))
 
@@ -203,12 +229,12 @@ def profile_band(
     seed: int = 0,
     fewest: int = FEWEST,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pointwise bootstrap bounds of :func:`performance_profile`, stretched; NaN if runs are too few."""
+    """Return stretched pointwise bootstrap bounds of :func:`performance_profile`; NaN if runs are too few."""
     _check(scores)
     if min(map(len, scores)) < fewest:
         return np.full(len(thresholds), np.nan), np.full(len(thresholds), np.nan)
     rng = np.random.default_rng(seed)
-    # Sorted draws make counting a search, without an array of resamples × runs × thresholds.
+    # Sorted draws are counted by binary search, without an array of resamples × runs × thresholds.
     shares = np.zeros((resamples, len(thresholds)))
     for task in scores:
         for row, draw in enumerate(np.sort(_resample(rng, task, resamples), axis=1)):
@@ -225,7 +251,7 @@ def profile_band(
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One run's metric over its steps, which increase."""
+    """A metric of one run over its steps, which increase."""
 
     steps: np.ndarray
     values: np.ndarray
@@ -233,18 +259,18 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """What several curves say together, point by point."""
+    """Pointwise summary of several curves."""
 
     steps: np.ndarray
     centre: np.ndarray
     low: np.ndarray
     high: np.ndarray
     runs: np.ndarray
-    """How many curves reach this far."""
+    """Number of curves at each point."""
 
 
 def moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """Mean of the last ``window`` points, and of as many as there are at the start; NaNs are passed over."""
+    """Return the mean of the last ``window`` points, or of all points so far. NaNs are skipped."""
     known = np.isfinite(values)
     totals = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
@@ -255,9 +281,10 @@ def moving_average(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def align(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """All curves on one axis of steps: the steps, and values [curve, step] that are NaN outside of what a curve covers.
+    """Interpolate all curves to a common axis of steps.
 
-    The axis is that of the longest curve. Others are interpolated between their own points and never continued beyond them.
+    Return the steps, and values [curve, step] that are NaN outside of a curve's range. The axis is that of
+    the longest curve. Other curves are interpolated between their own points, and never extrapolated.
     """
     if not curves:
         raise ConfigError("No curve was given, but at least one is needed to draw a band.")
@@ -269,7 +296,7 @@ def align(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_band(curves: Sequence[Curve], window: int = 1) -> Band:
-    """Mean ± one standard deviation over runs, each smoothed by a moving average (the style of the paper's figures)."""
+    """Return mean ± one standard deviation over runs, smoothed by a moving average (the paper's style)."""
     steps, rows = align([_smoothed(curve, window) for curve in curves])
     return _band(steps, rows, _mean_and_deviation)
 
@@ -283,12 +310,13 @@ def interquartile_band(
     seed: int = 0,
     fewest: int = FEWEST,
 ) -> Band:
-    """Interquartile mean over runs with its bootstrap interval, stretched, point by point; whole runs are resampled. No bounds where runs
-    are too few.
+    """Return the interquartile mean over runs with its stretched bootstrap interval, pointwise.
+
+    Whole runs are resampled. There are no bounds if runs are too few.
     """
     steps, rows = align([_smoothed(curve, window) for curve in curves])
     rng = np.random.default_rng(seed)
-    # One set of draws for each number of runs, so that the band does not jitter from step to step.
+    # The same draws at every step with equally many runs, so that the band does not jitter.
     picks = {count: rng.integers(count, size=(resamples, count)) for count in range(2, len(curves) + 1)}
 
     def summarise(values: np.ndarray) -> tuple[float, float, float]:
@@ -306,7 +334,10 @@ def interquartile_band(
 
 
 def range_band(curves: Sequence[Curve], window: int = 1) -> Band:
-    """Interquartile mean over runs, and the lowest and the highest of them: what is known of runs that are too few for an interval."""
+    """Return the interquartile mean over runs, with the lowest and highest run as bounds.
+
+    For runs that are too few for an interval.
+    """
     steps, rows = align([_smoothed(curve, window) for curve in curves])
     return _band(
         steps,
@@ -335,13 +366,16 @@ def _band(
 
 
 def _wins(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """For each row, the share of pairs (i, j) with x_i > y_j, ties counting half: Mann and Whitney's U over the number of pairs."""
+    """Return, for each row, the share of pairs (i, j) with x_i > y_j; ties count half.
+
+    This is the U statistic of Mann and Whitney, divided by the number of pairs.
+    """
     difference = np.sign(x[:, :, None] - y[:, None, :])
     return np.asarray((difference.mean(axis=(1, 2)) + 1.0) / 2.0)
 
 
 def _resample(rng: np.random.Generator, task: np.ndarray, resamples: int) -> np.ndarray:
-    """[resample, run], drawn with replacement."""
+    """Draw runs with replacement: [resample, run]."""
     return task[rng.integers(len(task), size=(resamples, len(task)))]
 
 
@@ -351,7 +385,7 @@ def _percentiles(estimate: float, draws: np.ndarray, confidence: float) -> Inter
 
 
 def _stretched(interval: Interval, groups: Scores, confidence: float) -> Interval:
-    """A percentile interval with its bounds moved out for the number of runs that were resampled."""
+    """Move the bounds of a percentile interval outwards, for the number of runs that were resampled."""
     estimate, low, high = (np.array([number]) for number in (interval.estimate, interval.low, interval.high))
     low, high = _moved_out(estimate, low, high, stretch([len(group) for group in groups], confidence))
     return Interval(interval.estimate, float(low[0]), float(high[0]))
@@ -360,14 +394,14 @@ def _stretched(interval: Interval, groups: Scores, confidence: float) -> Interva
 def _moved_out(
     estimate: np.ndarray, low: np.ndarray, high: np.ndarray, factor: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    # An estimate outside of its resamples' percentiles has nothing on that side to be lengthened.
+    # If the estimate lies outside of the percentiles, there is nothing to lengthen on that side.
     return estimate - factor * np.maximum(estimate - low, 0.0), estimate + factor * np.maximum(
         high - estimate, 0.0
     )
 
 
 def _within_shares(interval: Interval) -> Interval:
-    """Bounds of a probability, which none can exceed."""
+    """Clip the bounds of a probability to [0, 1]."""
     return Interval(interval.estimate, max(interval.low, 0.0), min(interval.high, 1.0))
 
 
@@ -381,11 +415,12 @@ def _check(scores: Scores) -> None:
     if not scores or any(task.ndim != 1 or len(task) == 0 for task in scores):
         shapes = [task.shape for task in scores]
         raise ConfigError(
-            f"Scores have shapes {shapes}, but one array with at least one run is needed for each task. Leave tasks without runs out."
+            f"Scores have shapes {shapes}, but each task needs a one-dimensional array of at least one run. "
+            "Leave out tasks without runs."
         )
     if not all(np.isfinite(task).all() for task in scores):
         raise ConfigError(
-            "Some scores are not finite. Count failed runs apart and leave them out of the averages."
+            "Some scores are not finite. Count failed runs separately and leave them out of the averages."
         )
 
 
@@ -394,5 +429,6 @@ def _check_pairs(left: Scores, right: Scores) -> None:
     _check(right)
     if len(left) != len(right):
         raise ConfigError(
-            f"{len(left)} tasks are compared with {len(right)}, but both sides need the same tasks in the same order."
+            f"{len(left)} tasks are compared with {len(right)}, but both sides need the same tasks in the "
+            "same order."
         )

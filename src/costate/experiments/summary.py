@@ -1,4 +1,4 @@
-"""The numbers behind a report as plain data, small enough to keep."""
+"""Collect the numbers behind a report as plain data, small enough to store."""
 
 import importlib.metadata
 from typing import Any
@@ -21,7 +21,7 @@ from costate.experiments.tables import (
 
 
 def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
-    """The statistics of the page, and of every run its end, its evaluations and a thinned curve."""
+    """Return the statistics of the page, and for every run its end, its evaluations and a thinned curve."""
     return {
         "format": 1,
         "name": collection.name,
@@ -31,19 +31,27 @@ def summarise(collection: Collection, measure: Measure) -> dict[str, Any]:
         "intervals": "95 %, percentile bootstrap stretched for the number of runs",
         "cells": [
             {
-                "task": cell.task, "variant": cell.variant, "scores": _rounded(cell.scores), "failed": cell.failed, "unfinished": cell.unfinished,
+                "task": cell.task,
+                "variant": cell.variant,
+                "scores": _rounded(cell.scores),
+                "failed": cell.failed,
+                "unfinished": cell.unfinished,
                 "costate_loss": _number(cell.costate, 4),
-            } | (_statistics(cell) if len(cell.scores) else {})
+            }
+            | (_statistics(cell) if len(cell.scores) else {})
             for cell in cells(collection, measure)
         ],
         "over_tasks": _over_tasks(complete_scores(collection, measure)),
         "robustness": _robustness(collection),
         "curves": _curve_summaries(collection),
         "runs": [_run_summary(entry) for entry in collection.entries],
-        "alignment": [{"task": each.task, "variant": each.variant, "found": each.document} for each in aligned(collection)],
+        "alignment": [
+            {"task": each.task, "variant": each.variant, "found": each.document}
+            for each in aligned(collection)
+        ],
         "broken": [{"run": name, "reason": reason} for name, reason in collection.broken],
         "incomplete": [{"run": name, "reason": reason} for name, reason in collection.incomplete],
-    }  # fmt: skip
+    }
 
 
 def _statistics(cell: Cell) -> dict[str, Any]:
@@ -56,12 +64,12 @@ def _statistics(cell: Cell) -> dict[str, Any]:
 
 
 def _interval(interval: Interval, digits: int = 2) -> dict[str, float | None]:
-    """Bounds are None where runs are too few for them."""
+    """Convert an interval to plain data. Bounds are None if there are too few runs."""
     return {name: _number(getattr(interval, name), digits) for name in ("estimate", "low", "high")}
 
 
 def _over_tasks(scores: dict[str, list[np.ndarray]]) -> dict[str, Any]:
-    """What the page says over all tasks on which every variant has finished runs."""
+    """Return the statistics over all tasks on which every variant has finished runs."""
     pairs = improvements(scores) if len(scores) > 1 else []
     return {
         "interquartile_mean": {
@@ -128,13 +136,18 @@ def _run_summary(entry: Entry) -> dict[str, Any]:
         "hours": round(entry.hours, 3),
         "training_return": _number(entry.final_training_return),
         "evaluations": [
-            {"dropout": e.dropout, "episodes": len(e.returns), "mean": round(e.mean, 2), "median": round(e.median, 2),
-             "quartiles": _rounded(np.array(e.quartiles))}
+            {
+                "dropout": e.dropout,
+                "episodes": len(e.returns),
+                "mean": round(e.mean, 2),
+                "median": round(e.median, 2),
+                "quartiles": _rounded(np.array(e.quartiles)),
+            }
             for e in entry.evaluations
         ],
         "versions": machine.get("versions", {}),
         "learner_devices": machine.get("learner_devices"),
-    }  # fmt: skip
+    }
 
 
 def _rounded(values: np.ndarray, digits: int = 2) -> list[float | None]:
@@ -142,5 +155,5 @@ def _rounded(values: np.ndarray, digits: int = 2) -> list[float | None]:
 
 
 def _number(value: float, digits: int = 2) -> float | None:
-    """A number for JSON, which has no word for one that does not exist."""
+    """Round a number for JSON, which has no NaN: that becomes None."""
     return round(value, digits) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""A sweep on disk: which of its runs are finished, interrupted, failed or not begun, and which jobs are left."""
+"""The state of a sweep on disk: the status of its runs, and the jobs that are left."""
 
 import dataclasses
 import enum
@@ -35,7 +35,7 @@ class Status(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """How far one run is."""
+    """Progress and status of one run."""
 
     planned: PlannedRun
     status: Status
@@ -43,21 +43,21 @@ class Standing:
     total_steps: int
     episode_return: float | None
     steps_per_second: float | None
-    """Median of the newest iterations, so that one pause does not make a sweep seem endless."""
+    """Median over the newest iterations, so that a single pause does not distort the estimated time."""
     error: str | None
 
 
 def standing(
     folder: pathlib.Path, spec: SweepSpec, planned: PlannedRun, *, running: bool = False
 ) -> Standing:
-    """Read how far a run is from its folder alone, so that it does not matter who trains it, or where."""
+    """Read the status of a run from its folder alone, so that it does not matter who trains it, or where."""
     config = planned.config
     run = Run(folder / planned.folder, config)
     total = config.final_steps
     rows = _last_rows(run.metrics)
     row = rows[-1] if rows else {}
     speeds = [row["training/sps"] for row in rows if "training/sps" in row]
-    # A run that somebody made longer has all that the sweep asked for.
+    # A run that was extended by hand has all the steps that the sweep asks for.
     steps, trained = int(row.get("env_steps", 0)), newest_steps(run.checkpoints) >= total
     total = max(total, steps)
     evaluated = all(
@@ -84,7 +84,7 @@ def standing(
 
 
 def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str | None = None) -> list[Job]:
-    """What is still to be done, in the order of the spec."""
+    """Return the jobs that are still to do, in the order of the spec."""
     jobs = []
     for group in groups(spec, together):
         left = [
@@ -92,22 +92,24 @@ def jobs_left(folder: pathlib.Path, spec: SweepSpec, together: int, wandb: str |
             for planned in group
             if standing(folder, spec, planned).status in (Status.WAITING, Status.INTERRUPTED)
         ]
-        # A group goes on together only if all of it stands at the same point; otherwise each goes on from its own.
-        united = (
+        # A group continues together only if all of its runs are at the same step. Otherwise each continues
+        # alone.
+        in_step = (
             len(left) == len(group)
             and len({newest_steps(folder / planned.folder / "checkpoints") for planned in group}) == 1
         )
         jobs += [
             _job(folder, spec, part, wandb)
-            for part in ([left] if united else [[planned] for planned in left])
+            for part in ([left] if in_step else [[planned] for planned in left])
         ]
     return jobs
 
 
 def groups(spec: SweepSpec, together: int) -> list[list[PlannedRun]]:
-    """Runs that differ only in their seed, at most ``together`` of them.
+    """Group runs that differ only in their seed, at most ``together`` per group.
 
-    A function of the spec alone, so that an interrupted sweep goes on with the groups that it began with, on which the order of sums depends.
+    The groups depend on the spec alone, because the order of sums depends on them: an interrupted sweep
+    continues with the same groups.
     """
     cells: dict[RunConfig, list[PlannedRun]] = {}
     for planned in spec.runs:
@@ -130,10 +132,10 @@ def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun], wan
 
 
 def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_failed: bool) -> int:
-    """Make the folder of a sweep, or take up one that is there; returns how many seeds train together.
+    """Create the folder of a sweep, or reopen an existing one. Return how many seeds train together.
 
-    The manifest tells a report how runs are named, and a later call how they were grouped. Runs that failed stay so, unless ``retry_failed`` says
-    that they are to be tried again. ``places`` is how many jobs can run at once.
+    The manifest tells a report how runs are named, and a later call how they are grouped. Failed runs stay
+    failed unless ``retry_failed`` is true. ``places`` is the number of jobs that can run at once.
     """
     output_folder(folder)
     chosen = 2 if len(spec.runs) >= 2 * places else 1
@@ -158,7 +160,7 @@ def open_sweep(folder: pathlib.Path, spec: SweepSpec, places: int, *, retry_fail
 
 
 def _together_before(folder: pathlib.Path, spec: SweepSpec) -> int | None:
-    """How this sweep was grouped when it began; None if it is new here."""
+    """Return the size of this sweep's groups when it began; None for a new sweep."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         same = [run["folder"] for run in manifest["runs"]] == [planned.folder for planned in spec.runs]
@@ -169,12 +171,16 @@ def _together_before(folder: pathlib.Path, spec: SweepSpec) -> int | None:
 
 @contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """While open, no other sweep works in this folder. The lock goes with the process, however that ends."""
+    """Lock this folder against other sweeps inside this block.
+
+    The lock ends with the process, however that happens.
+    """
     lock = try_lock(folder / LOCK)
     if lock is None:
         who = (folder / LOCK).read_text().strip() or "unknown"
         raise RunDirectoryError(
-            f"Another sweep is at work in {folder} (process {who}). Wait for it, stop it with Ctrl-C, or choose another folder with --out."
+            f"Another sweep is running in {folder} (process {who}). Wait for it, stop it with Ctrl-C, or "
+            "choose another folder with --out."
         )
     with lock:
         note_holder(lock, str(os.getpid()), str.isdecimal)
@@ -182,7 +188,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _last_rows(metrics: pathlib.Path) -> list[dict[str, Any]]:
-    """The newest whole rows of a metrics file, about ten, read from its end; empty if there are none."""
+    """Return about ten of the newest intact rows of a metrics file, read from its end."""
     try:
         with open(metrics, "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -192,7 +198,7 @@ def _last_rows(metrics: pathlib.Path) -> list[dict[str, Any]]:
         return []
     rows = []
     for line in lines:
-        # The first is cut by where reading began, the last perhaps by a writer at work.
+        # The first line is cut off by the read, and the last one may be incomplete while it is written.
         row = parse_row(line)
         if row is not None:
             rows.append(row)

@@ -1,4 +1,4 @@
-"""The numbers of a report: final scores by task and variant, aggregates over tasks, comparisons, areas under degradation curves."""
+"""Compute the numbers of a report: final scores, aggregates over tasks, comparisons, degradation areas."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ from costate.experiments.statistics import (
 )
 from costate.trained.robustness import area_under
 
-# A run that ends below this share of the best run on its task has not learned the task.
+# A run that ends below this share of the best run on its task counts as failed.
 FAILED_SHARE = 0.1
 
 
@@ -31,9 +31,9 @@ class Cell:
     variant: str
     scores: np.ndarray
     failed: int
-    """Seeds that ended with an error, or far below the best run on this task."""
+    """Number of seeds that ended with an error, or far below the best run on this task."""
     unfinished: int
-    """Seeds that have not used up their budget or have not been evaluated, and have not failed."""
+    """Number of other seeds that have not used up their budget or have not been evaluated."""
     costate: float
     """Mean co-state loss at the end of training."""
 
@@ -56,17 +56,23 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What "final score" means in a report: the same for all of its runs."""
+    """Definition of the "final score" in a report, the same for all of its runs."""
 
     dropout: float | None
-    """Blackout probability of the evaluation; None for the return at the end of training, or for that of each run."""
+    """Blackout probability of the evaluation.
+
+    None for the return at the end of training, or for each run's own probability.
+    """
     as_trained: bool = False
-    """Whether every run is evaluated at the blackout probability of its own training."""
+    """True if every run is evaluated at the blackout probability of its own training."""
 
     @property
     def words(self) -> str:
         if self.as_trained:
-            return "mean return of evaluation episodes at the blackout probability of each run's own training (deterministic actions)"
+            return (
+                "mean return of evaluation episodes at the blackout probability of each run's own training "
+                "(deterministic actions)"
+            )
         if self.dropout is None:
             return f"mean training return at the end of training (noisy actions; up to {WINDOW} points)"
         return f"mean return of evaluation episodes at {self.dropout:.4g} blackout (deterministic actions)"
@@ -80,7 +86,11 @@ class Measure:
 
 
 def choose_measure(collection: Collection) -> Measure:
-    """Evaluations in distribution where there are any, and runs without them count as unfinished; else the end of the learning curve, for all."""
+    """Choose evaluations at the training blackout probability, if there are any.
+
+    Runs without one then count as unfinished. Otherwise, all runs are scored by the end of their learning
+    curve.
+    """
     trained_at = {entry.config.sensors.dropout for entry in collection.entries}
     if len(trained_at) == 1:
         (dropout,) = trained_at
@@ -95,12 +105,15 @@ def choose_measure(collection: Collection) -> Measure:
 
 
 def failure_bound(best: float) -> float:
-    """Scores below this have not learned the task: a tenth of the best one, or ten times as much where returns are costs."""
+    """Return the score below which a run counts as failed.
+
+    It is a tenth of the best score, or ten times the best if returns are negative.
+    """
     return FAILED_SHARE * best if best > 0.0 else best / FAILED_SHARE
 
 
 def cells(collection: Collection, measure: Measure) -> list[Cell]:
-    """One for each task and variant that has any run; without finished runs its scores are empty."""
+    """Return a cell for each task and variant with any run. Without finished runs its scores are empty."""
     found = []
     for task in collection.tasks:
         scores = {
@@ -131,7 +144,10 @@ def _costate(entries: list[Entry]) -> float:
 
 
 def complete_scores(collection: Collection, measure: Measure) -> dict[str, list[np.ndarray]]:
-    """For each variant its scores on the tasks on which every variant has finished runs: only there can they be compared."""
+    """Return the scores of each variant on the tasks on which every variant has finished runs.
+
+    Only on these tasks can the variants be compared.
+    """
     by_cell = {
         (cell.task, cell.variant): cell.scores for cell in cells(collection, measure) if len(cell.scores)
     }
@@ -148,14 +164,17 @@ def complete_scores(collection: Collection, measure: Measure) -> dict[str, list[
 
 
 def over_tasks(tasks: Sequence[np.ndarray]) -> Interval | None:
-    """The interquartile mean of the runs of all tasks together; None with unequal numbers of runs, by which the pooled mean would weigh the tasks."""
+    """Return the interquartile mean of the runs of all tasks together.
+
+    None if tasks have unequal numbers of runs, since these would weigh the tasks in the pooled mean.
+    """
     return (
         stratified_bootstrap(tasks, interquartile_mean) if len({len(task) for task in tasks}) == 1 else None
     )
 
 
 def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, Interval]]:
-    """P(row beats column) for every ordered pair in which the row comes later in the sweep than the column."""
+    """Return P(x beats y) for each pair of variants whose x comes later in the sweep than y."""
     names = list(scores)
     return [
         (x, y, improvement_interval(scores[x], scores[y]))
@@ -165,7 +184,10 @@ def improvements(scores: dict[str, list[np.ndarray]]) -> list[tuple[str, str, In
 
 
 def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
-    """Area under the degradation curve of every run of a cell that was evaluated at all probabilities of the collection."""
+    """Return the area under the degradation curve of each run of a cell.
+
+    Only runs that were evaluated at all blackout probabilities of the collection count.
+    """
     grid = np.array(collection.dropouts)
     return np.array(
         [
@@ -176,25 +198,28 @@ def areas(collection: Collection, task: str, variant: str) -> np.ndarray:
 
 
 def means_at(entry: Entry, dropouts: Sequence[float]) -> np.ndarray:
-    """Mean return at each of some blackout probabilities, at all of which the run was evaluated."""
+    """Return the mean return at each of ``dropouts``, at all of which the run was evaluated."""
     return np.array(
         [evaluation.mean for dropout in dropouts if (evaluation := entry.evaluation(dropout)) is not None]
     )
 
 
 class Degraded(NamedTuple):
-    """How a variant does on a task as more sensors go dark."""
+    """Returns of a variant on a task over the blackout probability."""
 
     task: str
     variant: str
     means: np.ndarray
     """Mean return over seeds at each blackout probability of the collection."""
     areas: np.ndarray
-    """Area under the curve of every seed."""
+    """Area under the curve of each seed."""
 
 
 def degraded(collection: Collection) -> list[Degraded]:
-    """Of every variant on every task where runs were evaluated at all blackout probabilities of the collection."""
+    """Return the degradation of every variant on every task.
+
+    Cells without a run that was evaluated at all blackout probabilities of the collection are left out.
+    """
     found = []
     for task, variant in itertools.product(collection.tasks, collection.variants):
         curves = [means_at(entry, collection.dropouts) for entry in collection.evaluated(task, variant)]

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep while it runs: a live table on a terminal, plain lines elsewhere."""
+"""Show the progress of a sweep: a live table on a terminal, plain lines elsewhere."""
 
 import abc
 import collections
@@ -24,7 +24,7 @@ STYLES = {
 
 
 class AbstractWatch(abc.ABC):
-    """Receives the standing of every run, in the order of the spec."""
+    """Receiver of the status of every run, in the order of the spec."""
 
     @abc.abstractmethod
     def show(self, standings: Sequence[Standing]) -> None: ...
@@ -34,7 +34,7 @@ class AbstractWatch(abc.ABC):
 
 
 class LiveWatch(AbstractWatch):
-    """A table that is redrawn in place; runs beyond the height of the terminal are counted."""
+    """A table that is redrawn in place. Runs that do not fit on the terminal are only counted."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -49,7 +49,7 @@ class LiveWatch(AbstractWatch):
 
 
 class PlainWatch(AbstractWatch):
-    """A line when a run changes, and a summary every minute, for logs and pipes."""
+    """A line whenever a run changes its status, and a summary every minute, for logs and pipes."""
 
     def __init__(self, interval: float = 60.0) -> None:
         self._interval = interval
@@ -80,7 +80,10 @@ def watch_for_stdout() -> AbstractWatch:
 
 
 def render(standings: Sequence[Standing], room: int) -> Group:
-    """The summary and the runs that matter most now: those at work first, then failed, interrupted, waiting, finished."""
+    """Return the summary and the runs that fit, the most relevant first.
+
+    Running ones come first, then failed, interrupted, waiting and finished ones.
+    """
     table = Table(box=None, pad_edge=False)
     for title, side in (
         ("task", "left"),
@@ -119,7 +122,7 @@ def render(standings: Sequence[Standing], room: int) -> Group:
 
 
 def summary(standings: Sequence[Standing]) -> str:
-    """One line: how many runs stand where, how fast they go together, and when they will be done."""
+    """Return one line: the number of runs with each status, their total speed, and the time left."""
     counts = collections.Counter(standing.status for standing in standings)
     parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
     speed = sum(

@@ -1,7 +1,7 @@
-"""One job of a sweep, in a process of its own: train or continue some runs, evaluate them, and leave a record if that fails.
+"""Run one job of a sweep in its own process: train or continue some runs, evaluate them, and record failures.
 
-Both backends start the same process, so a run does not depend on where it runs. ``python -m costate.experiments.work JOB`` is for them, not for
-people.
+Both backends start the same process, so a run does not depend on where it runs. ``python -m
+costate.experiments.work JOB`` is for them, not for people.
 """
 
 import contextlib
@@ -35,32 +35,33 @@ from costate.runs.sentinel import guarded
 from costate.trained.robustness import measure
 from costate.training.loop import resume, resume_together, train_together
 
-# Exit codes of the process. A failure that was recorded is not 1, which is what Python returns for an error that nobody expected.
+# Exit codes of the process. A recorded failure is not 1, which Python returns for an unexpected error.
 DONE, FAILED, STOPPED = 0, 3, INTERRUPTED
 
 FAILURES = "failures"
 LOCKS = "locks"
-# Seconds to wait for a run that another process holds: one that was just killed lets go at once.
-PATIENCE = 30.0
+# Seconds to wait for a run that another process has locked. A process that was just killed releases its lock
+# at once.
+LOCK_TIMEOUT = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Seeds of one cell that train together, as plain data that can be handed to another process or machine."""
+    """Seeds of one cell that train together, as plain data that can be sent to another process or machine."""
 
     folder: str
-    """Folder of the sweep, on storage that every worker reaches."""
+    """Folder of the sweep, on storage that every worker can reach."""
     runs: tuple[str, ...]
-    """Folders of the runs in it."""
+    """Folders of the runs, relative to it."""
     configs: tuple[str, ...]
-    """Their configs, as JSON."""
+    """Configs of the runs, as JSON."""
     cores: int
     dropouts: tuple[float, ...]
     episodes: int
     wandb: str | None = None
 
     def split(self) -> "tuple[Job, ...]":
-        """The same work as jobs of one run each."""
+        """Return the same work as jobs of one run each."""
         return tuple(
             dataclasses.replace(self, runs=(run,), configs=(config,))
             for run, config in zip(self.runs, self.configs, strict=True)
@@ -80,11 +81,14 @@ class Job:
 
 
 def perform(job: Job) -> int:
-    """Bring the job to its end from wherever it stands; returns an exit code. The error of a run that fails is recorded."""
+    """Continue the job from its current state to its end.
+
+    Return an exit code, and record the error of a failed run.
+    """
     try:
         with contextlib.ExitStack() as stack:
             for run in job.runs:
-                stack.enter_context(_held(pathlib.Path(job.folder) / LOCKS / run))
+                stack.enter_context(_locked(pathlib.Path(job.folder) / LOCKS / run))
                 remove_file(failure_file(job.folder, run))
             return _perform(job)
     except KeyboardInterrupt:
@@ -99,7 +103,8 @@ def _perform(job: Job) -> int:
             measure(open_run(path), job.dropouts, job.episodes, 0, print)
     except Exception as error:
         if len(job.runs) > 1:
-            # One seed that diverges must not take the others along: each goes on alone, from its own newest checkpoint.
+            # A seed that diverges must not end the others: each continues alone, from its own newest
+            # checkpoint.
             return max(_perform(alone) for alone in job.split())
         what = (
             str(error)
@@ -112,25 +117,31 @@ def _perform(job: Job) -> int:
 
 
 @contextlib.contextmanager
-def _held(path: pathlib.Path) -> Iterator[None]:
-    """While open, no other worker trains this run; the lock goes with the process, however that ends."""
-    deadline = time.monotonic() + PATIENCE
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """Lock a run against other workers inside this block.
+
+    The lock ends with the process, however that happens.
+    """
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while (lock := try_lock(path)) is None:
         if time.monotonic() > deadline:
-            raise RunDirectoryError(f"Another process is training {path.name}, and no run is trained by two.")
+            raise RunDirectoryError(
+                f"Another process is training {path.name}, and two processes cannot train one run."
+            )
         time.sleep(0.1)
     with lock:
         yield
 
 
 def _train(job: Job) -> bool:
-    """True if all runs have used up their budgets."""
+    """Train the runs of a job. Return True if all of them have used up their budgets."""
     configs = [from_json(json.loads(config)) for config in job.configs]
     started = [has_begun(path) for path in job.paths]
     if not all(started):
         if any(started):
             raise ConfigError(
-                f"Some of {', '.join(job.runs)} were begun and some were not, so they cannot train together."
+                f"Some of {', '.join(job.runs)} have checkpoints and some have not, so they cannot train "
+                "together."
             )
         for path in job.paths:
             _clear(path)
@@ -141,7 +152,8 @@ def _train(job: Job) -> bool:
     for path, config in zip(job.paths, configs, strict=True):
         if without_changeable(to_json(open_run(path).config)) != without_changeable(to_json(config)):
             raise ConfigError(
-                f"{path} holds a run of another config than its name says. Move it away, and the sweep will make a new one."
+                f"{path} holds a run whose config does not match the folder's name. Move it away, and the "
+                "sweep will train a new one."
             )
     if all(
         open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)
@@ -153,23 +165,33 @@ def _train(job: Job) -> bool:
 
 
 def _train_resized(path: pathlib.Path, config: RunConfig, wandb: str | None) -> bool:
-    """Bring a run to its end that somebody made longer or shorter: it keeps its length, but has at least the steps that the sweep asks for."""
+    """Train a run whose length was changed by hand.
+
+    It keeps its length, but gets at least the steps that the sweep asks for.
+    """
     run = open_run(path)
     if newest_steps(run.checkpoints) >= config.final_steps:
         return True
     print(
-        f"{path.name} was given {run.config.total_steps:,} steps by hand; the sweep asks for {config.total_steps:,}"
+        f"{path.name} was changed to {run.config.total_steps:,} steps by hand; the sweep asks for "
+        f"{config.total_steps:,}"
     )
     return resume(path, steps=max(run.config.total_steps, config.total_steps), wandb=wandb).finished
 
 
 def has_begun(path: pathlib.Path) -> bool:
-    """Whether a run has anything to continue from; one that died before its first real checkpoint has nothing to lose."""
+    """Return True if a run has a checkpoint to continue from.
+
+    A run that ended before its first real checkpoint has nothing to lose.
+    """
     return (path / CONFIG_FILE).is_file() and newest_steps(path / "checkpoints") > 0
 
 
 def _clear(path: pathlib.Path) -> None:
-    """Remove what a worker left that was killed while it made or replaced the folder of a run. Anything else is not ours and stays."""
+    """Remove the remains of a worker that was killed while it created or replaced a run's folder.
+
+    Folders with anything else in them stay.
+    """
     if not path.is_dir() or path.is_symlink() or (path / CONFIG_FILE).exists():
         return
     if not foreign_entries(path):
@@ -189,18 +211,18 @@ def record_failure(folder: str | pathlib.Path, run: str, error: str, trace: str)
 
 
 def read_failure(folder: str | pathlib.Path, run: str) -> str | None:
-    """What ended a run, in one line; None if it did not fail."""
+    """Return the error that ended a run, in one line; None if it did not fail."""
     path = failure_file(folder, run)
     if not path.is_file():
         return None
     try:
         return printable(str(json.loads(path.read_text())["error"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return "its record of the error cannot be read"
+        return "the record of its error cannot be read"
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when the one that started it is gone, so that no run is ever trained by two."""
+    """Let the system kill this process when its parent ends, so that two processes never train one run."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -211,13 +233,14 @@ def end_with_parent(parent: int) -> None:
 def main(arguments: Sequence[str]) -> int:
     parent, text = arguments
     end_with_parent(int(parent))
-    # A parent with threads of its own, like Ray's, may hand on a mask under which no request to stop would ever arrive.
+    # A parent with threads, such as Ray's, may pass on a signal mask that blocks every request to stop.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     job = Job.from_text(text)
     claim = claim_cores(job.cores)
     if claim is not None:
         os.sched_setaffinity(0, claim.cores)
-    # As many devices as cores were asked for, whether or not they could be claimed: the order of floating-point sums depends on their number.
+    # As many devices as requested cores, claimed or not: the order of floating-point sums depends on their
+    # number.
     jax.config.update("jax_num_cpu_devices", job.cores)
     load_task_files()
     this_process_is_ours()

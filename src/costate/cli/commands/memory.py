@@ -55,7 +55,7 @@ ARGUMENTS = MemoryArguments
 def run(arguments: list[str]) -> int:
     """Measure how much memory improves the return on a task."""
     from costate.experiments.collection import read_collection
-    from costate.experiments.memory import memory_spec, notes, table, to_json, worth_of
+    from costate.experiments.memory import memory_spec, notes, results_of, table, to_json
 
     parsed = read_arguments("memory", MemoryArguments, arguments)
     sensors = sensor_settings(parsed.sensors)
@@ -68,11 +68,11 @@ def run(arguments: list[str]) -> int:
         if code != 0 or parsed.options.dry_run:
             emit(standings_document(spec, folder))
             return code
-        worths = worth_of(read_collection(folder))
+        results = results_of(read_collection(folder))
         caveats = notes(parsed.algorithm, parsed.tasks)
-        document = {"format": 1, "results": to_json(worths), "notes": caveats}
+        document = {"format": 1, "results": to_json(results), "notes": caveats}
         write_atomically(folder / "memory.json", json.dumps(document, indent=1).encode())
-        print("\n".join([table(worths), *caveats]))
+        print("\n".join([table(results), *caveats]))
         print(f"written: {folder / 'memory.json'}")
         emit(document | {"written": folder / "memory.json"})
     return code
