@@ -1,6 +1,6 @@
-"""The fault campaign: what really happens to runs, done to them on purpose. A short version of it every day; all of it with `make faults`.
+"""The fault campaign on runs and files: kills, damaged files, full disks and jumping clocks.
 
-Each test counts what it did and prints that; docs/reliability.md has the counts of the full campaign.
+A short version runs every day, the full campaign with `make faults`.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from costate.training.group import load_group
 from costate.training.loop import resume, train
 
 FULL = os.environ.get("COSTATE_FAULTS") == "full"
-# In parts, so that all cores have something to do.
+# Split into parts, so that all cores are busy.
 PARTS = 5 if FULL else 1
 KILLS = 50 // PARTS if FULL else 2
 MUTANTS = 2000 // PARTS if FULL else 160
@@ -49,12 +49,12 @@ FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures" / "format_1"
 
 
 def count(what: str) -> None:
-    """Shown by `make faults`."""
+    """Print a line that `make faults` shows."""
     print(f"\nfaults: {what}")
 
 
-# Trains or resumes a run of six short iterations with a checkpoint after each, and kills itself at a given moment: so many seconds after the first
-# iteration was compiled, or at the so manyth time that something is put on the disk.
+# Trains or resumes a run of six short iterations with a checkpoint after each, and kills itself at a given
+# moment: a number of seconds after the first iteration was compiled, or at flush number N to the disk.
 VICTIM = """
 import os, pathlib, signal, sys, threading, time
 out, config, moment, writes = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -102,13 +102,16 @@ def tiny(config: RunConfig) -> RunConfig:
 def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
     part: int, small_config: RunConfig, quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge
 ) -> None:
-    """Kill −9, a random number of milliseconds after training began or in the middle of a write, again and again until a run gets through."""
+    """Kill −9 a run again and again until it gets to its end.
+
+    Each kill comes a random number of milliseconds after training began, or in the middle of a write.
+    """
     from costate.config.run_config import to_json
 
-    # With a simulator that must be brought back to where it was; every day, and in some parts, with one that is ready sooner.
+    # With a simulator that cannot be rewound. Every day, and in some parts, with one that starts faster.
     config = tiny(small_config if FULL and part % 2 == 0 else quick_config)
     document = json.dumps(to_json(config))
-    # By a process like the others, which has their number of devices.
+    # Computed by a process like the others, with the same number of devices.
     assert victims.run(VICTIM, [str(tmp_path / "undisturbed"), document, "-1", "-1"]).returncode == 0
     undisturbed = numbers(open_run(tmp_path / "undisturbed"))
     chance = random.Random(part)
@@ -116,7 +119,8 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
     while kills < KILLS:
         out = tmp_path / f"run-{runs}"
         while True:
-            # A fair share of the moments are in the middle of writing a checkpoint, which is a small part of the time.
+            # Many of the moments are in the middle of writing a checkpoint, though that takes a small part of
+            # the time.
             writing = chance.random() < 0.4 and kills < KILLS
             moment = chance.uniform(0.0, 0.5) if not writing and kills < KILLS else -1.0
             writes = chance.randrange(50) if writing else -1
@@ -127,12 +131,10 @@ def test_runs_that_are_killed_at_random_moments_end_as_if_they_were_not(
             kills += 1
         assert numbers(open_run(out)) == undisturbed
         runs += 1
-    count(
-        f"{kills} kills of {runs} runs of {config.task}, each of which then ended with the same numbers, bit for bit"
-    )
+    count(f"{kills} kills of {runs} runs of {config.task}: each run ended with the same numbers, bit for bit")
 
 
-# Makes the folder of a run, and is gone at the so manyth time that something is put on the disk.
+# Creates the folder of a run, and ends at flush number N to the disk.
 MAKER = """
 import os, pathlib, sys
 left = [int(sys.argv[2])]
@@ -151,7 +153,7 @@ create_run(pathlib.Path(sys.argv[1]), RunConfig("LQR"), {}, overwrite=False)
 def test_a_run_that_was_killed_before_it_had_a_config_is_not_in_the_way(
     quick_config: RunConfig, tmp_path: pathlib.Path, victims: Forge
 ) -> None:
-    """At every write; what was there before is still not touched."""
+    """Kill at every write. Files that were there before are not touched."""
     for writes in range(100):
         folder = tmp_path / str(writes)
         if (code := victims.run(MAKER, [str(folder), str(writes)]).returncode) == 0:
@@ -167,7 +169,7 @@ def test_a_run_that_was_killed_before_it_had_a_config_is_not_in_the_way(
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """A flipped bit, a cut end, an overwritten stretch, or something inserted."""
+    """Flip a bit, cut off the end, overwrite a stretch, or insert something."""
     changed, place = bytearray(content), int(rng.integers(len(content)))
     match int(rng.integers(4)):
         case 0:
@@ -183,7 +185,7 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def reseal(folder: pathlib.Path) -> None:
-    """Make the digests of a checkpoint right again, as somebody would who means harm."""
+    """Recompute the digests of a checkpoint, as an attacker would."""
     path = folder / "checkpoint.json"
     record = json.loads(path.read_text())
     record["sha256"] = hashlib.sha256((folder / "state.safetensors").read_bytes()).hexdigest()
@@ -220,20 +222,22 @@ def test_mutated_checkpoints_and_bundles_are_refused_with_a_reason(part: int, tm
         except (CheckpointError, ConfigError):
             refused += 1
         else:
-            # A number that was changed and sealed anew is a checkpoint like any other, of another policy; nothing else gets through.
+            # A changed number with new digests is a valid checkpoint of another policy. Nothing else is
+            # accepted.
             assert kind == "resealed state" or file.read_bytes() == content, (
                 f"{kind} of {name}, number {number}"
             )
             harmless += 1
         shutil.rmtree(tmp_path / "run")
     count(
-        f"{refused} of {MUTANTS} mutated files refused, {harmless} were whole checkpoints of other numbers (sealed anew) or not changed"
+        f"{refused} of {MUTANTS} mutated files refused; {harmless} were unchanged, or valid checkpoints of "
+        "other numbers (new digests)"
     )
     assert refused > 0.8 * MUTANTS
 
 
 def sparse(path: pathlib.Path, size: int, start: bytes = b"") -> None:
-    """A file that claims to be large."""
+    """Make a file that claims to be large."""
     with open(path, "wb") as file:
         file.write(start)
         file.truncate(size)
@@ -315,7 +319,7 @@ def test_hostile_records_are_refused(what: str, tmp_path: pathlib.Path) -> None:
         record = json.loads((folder / "checkpoint.json").read_text()) | RECORDS[what]
         (folder / "checkpoint.json").write_text(json.dumps(record))
         reseal(folder)
-    # Not for a digest, which would be wrong whatever the record says.
+    # The reason must be the record, not a wrong digest.
     expected = (
         "which is impossible" if what in ("a path out of the run", "rows without end") else "was altered:?"
     )
@@ -324,7 +328,7 @@ def test_hostile_records_are_refused(what: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path: pathlib.Path) -> None:
-    """So that what is refused above is refused for what was altered."""
+    """The new digest alone is no reason to refuse a checkpoint."""
     shutil.copytree(FIXTURES / "sac", tmp_path / "run")
     run = open_run(tmp_path / "run")
     for folder in folders(run.checkpoints):
@@ -336,7 +340,10 @@ def test_a_checkpoint_that_was_sealed_anew_and_not_altered_is_read(tmp_path: pat
 def test_a_checkpoint_that_is_replaced_is_there_whenever_that_is_cut_off(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
-    """Between moving the old one aside and giving the new one its name, or before: as by a kill, after which nothing cleans up."""
+    """Cut the replacement off before or after the old checkpoint is moved aside.
+
+    As with a kill, nothing cleans up afterwards.
+    """
     shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
     run = open_run(tmp_path / "run")
     newest = folders(run.checkpoints)[-1]
@@ -356,7 +363,7 @@ def test_a_checkpoint_that_is_replaced_is_there_whenever_that_is_cut_off(
     with pytest.raises(Killed):
         save(run.checkpoints, checkpoint, state)
     monkeypatch.undo()
-    # Whoever only looks must not touch it: the process that trains could be at this very point.
+    # A process that only reads must not touch it: the process that trains could be at this point.
     assert (newest in folders(run.checkpoints)) == (moment == 0)
     load_group([run], pytest.fail)
     assert folders(run.checkpoints)[-1] == newest
@@ -400,7 +407,7 @@ def test_a_hostile_config_is_one_paragraph(what: str, tmp_path: pathlib.Path) ->
 
 
 def test_no_depth_of_a_config_is_more_than_an_error(tmp_path: pathlib.Path) -> None:
-    """Around the depth that the parser just manages, what comes after it has to give up instead."""
+    """At a depth that the parser just manages, the code after it has to fail cleanly instead."""
     shutil.copytree(FIXTURES / "ppo", tmp_path / "run")
     for depth in range(100, sys.getrecursionlimit() + 50, 50):
         (tmp_path / "run" / "config.json").write_text(
@@ -500,7 +507,7 @@ def test_a_disk_that_is_full_or_read_only_keeps_the_last_good_checkpoint(
 def test_a_clock_that_jumps_does_no_harm(
     quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour forwards, then back to before everything began, as when a machine wakes up or asks for the time."""
+    """The clock jumps an hour forwards, then back to before the start, as when a machine wakes up."""
     real, jumps = time.time, iter([3600.0, -1e9, 7200.0])
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps, -1e6))
     run = train(quick_config, tmp_path / "run").run

@@ -1,7 +1,8 @@
-"""Processes that are asked to end, or whose reader goes away: real signals, terminals and pipes, at moments of every kind.
+"""Processes that receive signals, or lose the reader of their output, at all kinds of moments.
 
-Part of the fault campaign: a few chosen moments every day, many random ones with `make faults`. Kill −9 of a run is in test_faults.py, one Ctrl-C in
-test_cli.py, and what strikes a sweep once in test_sweep.py.
+Signals, terminals and pipes are real. A few chosen moments run every day, many random ones with `make
+faults`. Kill −9 of a run is in test_faults.py, one Ctrl-C in test_cli.py, and a single strike on a sweep in
+test_sweep.py.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ STRIKES = 20
 TERMINALS = 10 if FULL else 1
 READERS = 10 if FULL else 0
 WORKERS = 12
-# With a simulator that must be brought back to where it was; every day, with one that is ready sooner.
+# With a simulator that cannot be rewound. Every day, with one that starts faster.
 TASK = "CartpoleSwingup" if FULL else "LQR"
 # Six short iterations, with a checkpoint after every second one, so that a stop has something to save.
 SMALL = [
@@ -55,7 +56,7 @@ PATIENCE = 300
 
 
 def count(what: str) -> None:
-    """Shown by `make faults`."""
+    """Print a line that `make faults` shows."""
     print(f"\nfaults: {what}")
 
 
@@ -65,15 +66,18 @@ class Strike:
 
     signal: str
     moment: str
-    """"begun" (then it compiles) or "compiled" (then it trains), from when on seconds are counted; "writing" or "saving", the same in flushes."""
+    """Start of the count: "begun" (then it compiles) or "compiled" (then it trains), in seconds.
+
+    "writing" or "saving" are the same moments, counted in flushes.
+    """
     at: float
     again: float | None = None
     """Seconds until the same signal comes a second time."""
     again_writing: int | None = None
-    """Flushes until then, so that it comes in the middle of the checkpoint that the first one asked for."""
+    """Flushes until the second signal, so that it comes while the first one's checkpoint is written."""
 
 
-# The real command in a process that also strikes itself, but not any more when the command is over.
+# The real command in a process that also sends itself signals, until the command is over.
 VICTIM = """
 import json, os, signal, sys, threading
 from costate import cli
@@ -110,7 +114,10 @@ def fsync(descriptor, real=os.fsync):
 os.fsync = fsync
 def say(self, text, real=console.PlainReporter.say):
     real(self, text)
-    moments = {"compiled", "saving"} if text.startswith("compiled in") else {"begun", "writing"} if " → " in text else set()
+    if text.startswith("compiled in"):
+        moments = {"compiled", "saving"}
+    else:
+        moments = {"begun", "writing"} if " → " in text else set()
     if strike["moment"] not in moments:
         return
     if strike["moment"] in ("writing", "saving"):
@@ -135,7 +142,7 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """What every struck run must come to."""
+    """Results that every struck run must reach."""
     path = tmp_path_factory.mktemp("signals") / "undisturbed"
     assert main(["train", *SMALL, "--out", str(path)]) == 0
     return open_run(path)
@@ -146,7 +153,7 @@ def has_begun(path: pathlib.Path) -> bool:
 
 
 def command(path: pathlib.Path) -> list[str]:
-    """What a person would type to have this run: to begin it, or to go on with it."""
+    """Return the command that a user would type to start or continue this run."""
     return (
         ["train", "--resume", str(path)]
         if has_begun(path)
@@ -155,7 +162,7 @@ def command(path: pathlib.Path) -> list[str]:
 
 
 def go_on(path: pathlib.Path) -> None:
-    """To the end, in this process."""
+    """Train the run to its end, in this process."""
     assert main(command(path)) == 0
 
 
@@ -169,7 +176,7 @@ def assert_same(path: pathlib.Path, undisturbed: Run) -> None:
 
 
 def assert_all_saved(path: pathlib.Path) -> None:
-    """The newest checkpoint is whole and holds all that was logged, and nothing half-written lies about."""
+    """The newest checkpoint is intact and contains all that was logged, and no partial file is left."""
     run = open_run(path)
     checkpoint, _ = load_state(run, None, pytest.fail)
     assert checkpoint.env_steps == sum(4000 for _ in run.read_metrics())
@@ -177,7 +184,10 @@ def assert_all_saved(path: pathlib.Path) -> None:
 
 
 def moments(chance: random.Random, name: str, twice: bool) -> Iterator[Strike]:
-    """Random ones, a fair share of them in the middle of a write, which is a small part of the time."""
+    """Return random moments, many of them in the middle of a write.
+
+    Writes take a small part of the time, so uniform moments would seldom hit one.
+    """
     while True:
         again, again_writing = None, None
         if twice and chance.random() < 0.5:
@@ -190,10 +200,10 @@ def moments(chance: random.Random, name: str, twice: bool) -> Iterator[Strike]:
 
 
 CHOSEN = [
-    # While it compiles, and in the middle of the first checkpoint that training writes.
+    # During compilation, and in the middle of the first checkpoint that training writes.
     Strike("SIGTERM", "begun", 0.2),
     Strike("SIGTERM", "saving", 5),
-    # The second comes while that is written which the first asked for.
+    # The second signal comes while the first one's checkpoint is written.
     Strike("SIGINT", "compiled", 0.05, again_writing=1),
 ]
 
@@ -202,7 +212,10 @@ CHOSEN = [
 def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(
     kind: str, undisturbed: Run, victims: Forge, tmp_path: pathlib.Path
 ) -> None:
-    """One signal: what is under way is finished and saved. Two: it ends at once, and the last checkpoint is whole."""
+    """One signal: the current iteration is finished and saved.
+
+    Two: it ends at once, and the last checkpoint is intact.
+    """
     chosen = moments(random.Random(kind), kind.split()[0], kind.endswith("twice")) if FULL else iter(CHOSEN)
     wanted = STRIKES if FULL else len(CHOSEN)
     signals, processes, saved, at_once, runs = 0, 0, 0, 0, 0
@@ -215,7 +228,7 @@ def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(
             assert "Traceback" not in done.stderr, f"{strike}\n{done.stderr}"
             assert "error:" not in done.stderr, f"{strike}\n{done.stderr}"
             if done.returncode == 0:
-                # Too late to stop anything: the run had been through.
+                # Too late: the run was finished already.
                 break
             assert sent, f"{strike} was not sent, but {done.returncode}: {done.stderr}"
             assert done.returncode == 130, f"{strike}\n{done.stderr}"
@@ -232,18 +245,19 @@ def test_a_run_that_is_asked_to_end_saves_and_goes_on_to_the_same_numbers(
         go_on(out)
         assert_same(out, undisturbed)
         runs += 1
-    # One signal is a request; of two, the second seldom comes too late.
+    # One signal only requests a stop. Of two signals, the second seldom comes too late.
     assert saved > 0 or kind == "SIGINT twice"
     assert at_once > 0 or kind == "SIGINT"
     count(
-        f"{kind}: {signals} signals to {processes} processes of {runs} runs; {saved} saved all and stopped, {at_once} stopped at once; same numbers"
+        f"{kind}: {signals} signals to {processes} processes of {runs} runs; {saved} saved all and stopped, "
+        f"{at_once} stopped at once; same numbers"
     )
 
 
 ASKED = """
 import os, signal, sys
 if sys.argv[1] == "true":
-    # Whoever runs the tests may have started them with nohup.
+    # The tests themselves may have been started with nohup.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from costate.runs.interrupts import signals_as_interrupts, stop_requests
 with signals_as_interrupts(), stop_requests() as stop:
@@ -259,7 +273,10 @@ with signals_as_interrupts(), stop_requests() as stop:
 def test_what_was_started_with_nohup_is_not_asked_to_stop_when_its_terminal_closes(
     before: str, lines: list[str]
 ) -> None:
-    """But by anything else. Without nohup it is, and a second signal then ends it at once."""
+    """Other signals still stop it.
+
+    Without nohup a closed terminal does, and a second signal then ends it at once.
+    """
     program = ["bash", "-c", f'{before}; exec "$@"', "bash", sys.executable, "-c", ASKED, before]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.splitlines() == lines
@@ -270,7 +287,7 @@ UNRAISABLE = """
 import gc, os, signal, time
 from costate.runs.interrupts import signals_as_interrupts
 struck = []
-# Whoever runs the tests in the background may have it ignored.
+# A shell that runs the tests in the background may ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def collecting(phase, info):
@@ -290,7 +307,10 @@ except KeyboardInterrupt:
 
 
 def test_a_ctrl_c_while_garbage_is_collected_is_not_lost() -> None:
-    """Python can raise nothing there, and says so with a traceback; JAX has such a callback, where the campaign found it."""
+    """Python cannot raise there, and prints a traceback instead.
+
+    The campaign found this in a callback of JAX.
+    """
     done = subprocess.run(
         [sys.executable, "-c", UNRAISABLE], capture_output=True, text=True, timeout=PATIENCE
     )
@@ -319,7 +339,8 @@ def test_a_run_that_was_started_with_nohup_goes_on_when_its_terminal_closes(
     assert_same(tmp_path / "run", undisturbed)
 
 
-# Makes the terminal on its standard input its own, as a login does, and becomes the command. Errors can go elsewhere, to be looked at.
+# Takes the terminal on its standard input as its controlling terminal, as a login does, and becomes the
+# command. Errors can be redirected, so that tests can read them.
 ON_A_TERMINAL = """
 import os, sys
 os.login_tty(0)
@@ -331,7 +352,7 @@ os.execv(sys.executable, [sys.executable, "-m", "costate.cli", *sys.argv[2:]])
 
 @contextlib.contextmanager
 def terminal(path: pathlib.Path, kind: str, errors: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A run on a terminal of its own, and the end of it that a person would look at."""
+    """Start a run on a terminal of its own, and return the end of it that a user would see."""
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", ON_A_TERMINAL, errors, *command(path)]
     process = subprocess.Popen(
@@ -351,18 +372,18 @@ def test_a_closed_terminal_stops_the_run_which_is_saved(undisturbed: Run, tmp_pa
     for number in range(TERMINALS):
         out, errors = tmp_path / f"run-{number}", tmp_path / f"errors-{number}"
         kind = "xterm" if number % 2 == 0 else "dumb"
-        # Every other time errors go to the terminal too, as they usually do.
+        # Every other time errors go to the terminal too, as is usual.
         separate = number % 4 < 2
         with terminal(out, kind, str(errors) if separate else "") as (process, ours):
             seen = b""
-            # The first says that it begins, the others that it trains.
+            # The first line says that training starts, the others that it runs.
             awaited = TASK.encode() if chance.random() < 0.3 and FULL else b"return"
             while awaited not in seen:
                 seen += os.read(ours, 4096)
             time.sleep(chance.uniform(0.0, 1.0) if FULL else 0.0)
             os.close(ours)
             codes.append(process.wait(PATIENCE))
-        # Stopped by the hangup, or by the first word that could not be written.
+        # Stopped by the hangup, or by the first output that could not be written.
         assert codes[-1] in (130, 141), seen
         if separate:
             assert "Traceback" not in errors.read_text()
@@ -373,7 +394,8 @@ def test_a_closed_terminal_stops_the_run_which_is_saved(undisturbed: Run, tmp_pa
         go_on(out)
         assert_same(out, undisturbed)
     count(
-        f"{TERMINALS} closed terminals, {saved} of them in training: all that was done was saved; exit codes {sorted(set(codes))}; same numbers"
+        f"{TERMINALS} closed terminals, {saved} of them in training: everything was saved; exit codes "
+        f"{sorted(set(codes))}; same numbers"
     )
 
 
@@ -394,7 +416,8 @@ def test_a_reader_that_leaves_at_a_random_moment_stops_the_run_which_is_saved(
                 process.stdout.readline()
             time.sleep(chance.uniform(0.0, 0.5))
             process.stdout.close()
-            # An iteration whose line comes too soon after the one before is not shown, so that the run may be over before anybody misses the reader.
+            # Lines that follow too soon are not printed, so the run may be over before the missing reader is
+            # noticed.
             errors = process.stderr.read()
             assert process.wait(PATIENCE) == 141, errors
         assert "Traceback" not in errors
@@ -415,7 +438,10 @@ def test_a_reader_that_leaves_at_a_random_moment_stops_the_run_which_is_saved(
     ],
 )
 def test_output_that_nobody_reads_is_no_error_of_ours(arguments: list[str], errors_too: bool) -> None:
-    """A pipe without a reader from the start. What cannot be written at exit would make Python complain, and return 120."""
+    """A pipe has no reader from the start.
+
+    Unwritten output at exit would make Python complain and return 120.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     program = [sys.executable, "-m", "costate.cli", *arguments]
@@ -450,7 +476,7 @@ def test_evaluate_into_head_ends_quietly(undisturbed: Run, tmp_path: pathlib.Pat
     )
     assert done.returncode == 141
     assert not done.stderr
-    # It was done, only not read.
+    # The command did its work, though nobody read the output.
     assert len(list((copy / "evaluations").glob("*.json"))) == 1
 
 
@@ -471,7 +497,7 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
 ) -> None:
     spec, chance, kills = small_spec(), random.Random(0), 0
     file = tmp_path / "small.toml"
-    # The same runs: how often a worker may die is not part of what they compute.
+    # The same runs, since the number of retries does not change what they compute.
     file.write_text(SPEC.format(steps=STEPS) + "[resources]\nretries = 1000\n")
 
     def start(folder: str) -> subprocess.Popen[str]:
@@ -484,7 +510,8 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
     process = start("struck")
     steps = []
     while process.poll() is None and kills < WORKERS:
-        # From before they have read their own program to the end of training, and sooner again than they would all be done on a fast machine.
+        # Kills come at any time from start-up to the end of training, and often enough to hit some workers on
+        # a fast machine.
         time.sleep(chance.uniform(0.5, 6.0))
         victims = workers_of(process)
         if victims:
@@ -499,5 +526,6 @@ def test_a_sweep_whose_workers_are_killed_at_random_moments_ends_as_if_they_were
     assert results(tmp_path / "struck", spec) == results(tmp_path / "undisturbed", spec)
     assert kills > WORKERS // 2
     count(
-        f"{kills} workers of a sweep killed (its runs stood at up to {steps} steps): the same metrics and evaluations"
+        f"{kills} workers of a sweep killed (at up to {steps} steps of its runs): same metrics and "
+        "evaluations"
     )
