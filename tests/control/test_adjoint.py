@@ -53,7 +53,10 @@ def as_sampled(problem: LinearQuadratic) -> SampledProblem:
 
 
 def test_riccati_adjoint_and_jax_agree_along_the_optimal_rollout(double):
-    """V(x) = xᵀPx, so λ_t = 2P_t x_t; with optimal controls held fixed the derivative of the cost is the same (envelope theorem)."""
+    """V(x) = xᵀPx, so λ_t = 2P_t x_t.
+
+    With optimal controls held fixed, the derivative of the cost is the same (envelope theorem).
+    """
     problem, x = linear(), np.array([1.0, -0.5])
     weights = discrete_weights(problem, T)
     states, controls = [x], []
@@ -73,9 +76,11 @@ def test_riccati_adjoint_and_jax_agree_along_the_optimal_rollout(double):
 
 def bumpy() -> SampledProblem:
     return SampledProblem(
-        lambda x, u: x + 0.2 * jnp.stack([x[1], jnp.sin(x[0]) + u[0] * jnp.cos(x[1])]), lambda x, u: x[0] ** 2 * x[1] + u[0] ** 2 * x[1],
-        lambda x: jnp.exp(x[0]) + x[1] ** 3, discount=0.9,
-    )  # fmt: skip
+        lambda x, u: x + 0.2 * jnp.stack([x[1], jnp.sin(x[0]) + u[0] * jnp.cos(x[1])]),
+        lambda x, u: x[0] ** 2 * x[1] + u[0] ** 2 * x[1],
+        lambda x: jnp.exp(x[0]) + x[1] ** 3,
+        discount=0.9,
+    )
 
 
 def test_gradients_of_a_discounted_nonlinear_rollout_equal_jaxs_and_finite_differences(double):
@@ -87,7 +92,7 @@ def test_gradients_of_a_discounted_nonlinear_rollout_equal_jaxs_and_finite_diffe
     np.testing.assert_allclose(
         control_gradients(problem, start, controls), by_control, rtol=1e-10, atol=1e-14
     )
-    # λ_5 is the derivative of what is still to be paid, counted from there.
+    # λ_5 is the derivative of the cost from step 5 on.
     middle, step = rollout(problem, start, controls)[5], 1e-6
     slope = [
         (rollout_cost(problem, middle + d, controls[5:]) - rollout_cost(problem, middle - d, controls[5:]))
@@ -98,7 +103,10 @@ def test_gradients_of_a_discounted_nonlinear_rollout_equal_jaxs_and_finite_diffe
 
 
 def test_recursion_by_hand():
-    """λ₁ = 1 + ½·(2·4) = 5 and λ₀ = 3 + ½·(−1·5) = ½ for one state, γ = ½, A = (−1, 2), ∂ℓ/∂x = (3, 1), λ₂ = 4."""
+    """One state, with γ = ½, A = (−1, 2), ∂ℓ/∂x = (3, 1) and λ₂ = 4.
+
+    Then λ₁ = 1 + ½·(2·4) = 5 and λ₀ = 3 + ½·(−1·5) = ½.
+    """
     found = costate_recursion(
         jnp.array([[[-1.0]], [[2.0]]]), jnp.array([[3.0], [1.0]]), jnp.array([4.0]), 0.5
     )
@@ -113,7 +121,7 @@ def test_recursion_uses_the_transpose():
 
 
 def test_shorter_steps_tend_to_the_continuous_problem(double):
-    """Controls held at their value in the middle of a step are second order: half the step, a quarter of the error."""
+    """Holding the control at its value in mid-step is second order: half the step, a quarter of the error."""
     matrices = LinearQuadratic(
         np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
     )

@@ -1,4 +1,7 @@
-"""The Hamiltonian's partial derivatives, the control laws and the systems, against finite differences, grids and Lagrange's equations."""
+"""Test the Hamiltonian's derivatives, the control laws and the systems.
+
+The references are finite differences, grids and Lagrange's equations.
+"""
 
 import itertools
 
@@ -16,9 +19,16 @@ from costate.control.systems import GRAVITY, CartPole, Pendulum, double_integrat
 def swing(cost: AbstractControlCost, limit: float = jnp.inf, **changes) -> ControlProblem:
     system = CartPole()
     parts = {
-        "name": "swing", "drift": system.drift, "influence": system.influence, "state_cost": lambda x: x @ x + jnp.cos(x[1]), "control_cost": cost,
-        "terminal_cost": lambda x: x @ x, "initial_state": jnp.zeros(4), "limit": jnp.full(1, limit), "horizon": 1.0,
-    }  # fmt: skip
+        "name": "swing",
+        "drift": system.drift,
+        "influence": system.influence,
+        "state_cost": lambda x: x @ x + jnp.cos(x[1]),
+        "control_cost": cost,
+        "terminal_cost": lambda x: x @ x,
+        "initial_state": jnp.zeros(4),
+        "limit": jnp.full(1, limit),
+        "horizon": 1.0,
+    }
     return ControlProblem(**(parts | changes))
 
 
@@ -51,7 +61,10 @@ def test_partials_equal_central_differences():
     ids=lambda cost: type(cost).__name__,
 )
 def test_laws_minimise_on_a_grid(cost):
-    """No control on a grid of 81 × 81 within the limits has a smaller c(u) + uᵀs; the grid contains the limits and 0."""
+    """No control on a grid of 81 × 81 within the limits has a smaller c(u) + uᵀs.
+
+    The grid contains the limits and 0.
+    """
     limit = jnp.array([1.0, 2.0])
     grid = jnp.stack(jnp.meshgrid(*(jnp.linspace(-bound, bound, 81) for bound in limit)), axis=-1).reshape(
         -1, 2
@@ -104,7 +117,10 @@ def test_cartpole_obeys_lagranges_equations():
         system = CartPole(cart_mass=1.3, pole_mass=0.4, length=0.7)
 
         def lagrangian(q, speed):
-            tip = lambda q: jnp.stack([q[0] + system.length * jnp.sin(q[1]), system.length * jnp.cos(q[1])])  # noqa: E731
+
+            def tip(q):
+                return jnp.stack([q[0] + system.length * jnp.sin(q[1]), system.length * jnp.cos(q[1])])
+
             _, tip_speed = jax.jvp(tip, (q,), (speed,))
             kinetic = 0.5 * system.cart_mass * speed[0] ** 2 + 0.5 * system.pole_mass * tip_speed @ tip_speed
             return kinetic - system.pole_mass * GRAVITY * tip(q)[1]
@@ -149,13 +165,13 @@ def test_pendulum_loses_energy_to_damping_alone():
         (lambda: swing(FreeControl(), 1.0, horizon=-1.0), r"swing: horizon is -1\.0"),
         (
             lambda: swing(FreeControl(), 1.0, influence=lambda x: jnp.ones((4, 2))),
-            r"swing: influence gives an array of shape \(4, 2\).*\(4, 1\)",
+            r"swing: influence returns an array of shape \(4, 2\).*\(4, 1\)",
         ),
         (
             lambda: swing(FreeControl(), 1.0, state_cost=lambda x: x),
-            r"swing: state_cost gives an array of shape \(4,\)",
+            r"swing: state_cost returns an array of shape \(4,\)",
         ),
-        (lambda: FuelCost(0.0), "weight of fuel"),
+        (lambda: FuelCost(0.0), "fuel weight"),
     ],
 )
 def test_parts_that_do_not_fit_are_named(build, message):
@@ -167,6 +183,13 @@ def test_limits_with_coupled_actuators_are_refused():
     system = double_integrator()
     with pytest.raises(ConfigError, match="R couples actuators"):
         ControlProblem(
-            "coupled", system.drift, lambda x: jnp.eye(2), lambda x: x @ x, QuadraticCost(jnp.array([[2.0, 1.0], [1.0, 2.0]])), lambda x: x @ x,
-            jnp.zeros(2), jnp.ones(2), 1.0,
-        )  # fmt: skip
+            "coupled",
+            system.drift,
+            lambda x: jnp.eye(2),
+            lambda x: x @ x,
+            QuadraticCost(jnp.array([[2.0, 1.0], [1.0, 2.0]])),
+            lambda x: x @ x,
+            jnp.zeros(2),
+            jnp.ones(2),
+            1.0,
+        )

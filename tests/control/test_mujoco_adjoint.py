@@ -1,6 +1,7 @@
-"""True co-states against brute force: the return of dm_control's own steps, from states that were nudged by hand.
+"""Test true co-states against brute force: returns of dm_control's own steps from perturbed states.
 
-Nothing here uses the library's derivatives or its way of stepping: a nudge is written into dm_control's arrays, and `Environment.step` does the rest.
+Nothing here uses the library's derivatives or its way of stepping. A perturbation is written into
+dm_control's arrays, and `Environment.step` does the rest.
 """
 
 import dataclasses
@@ -30,13 +31,14 @@ from costate.trained.recording import record_episode
 from costate.trained.true_costates import policy_costates, true_costates
 
 DISCOUNT = 0.95
-# With 1e-6 the two legs of a quadruped that slide are wrong by 1 %, on both sides alike; from 1e-7 to 1e-9 nothing changes but rounding.
+# With 1e-6 the derivatives of a quadruped's two sliding legs are wrong by 1 %, on both sides alike. Between
+# 1e-7 and 1e-9 only rounding changes.
 NUDGE = 1e-7
 SEED = 1
 
 
 def some_controller(kind, task):
-    """A policy whose weights are all random, so that every path through it matters."""
+    """Return a policy with random weights, so that every path through it matters."""
     record, rng = TASKS[task], np.random.default_rng(0)
     build = build_policy if kind is PolicyController else build_actor
     shapes = eqx.filter_eval_shape(
@@ -53,7 +55,7 @@ def recorded(task, kind=PolicyController, steps=10, dropout=0.3):
 
 
 def nudged_costs(episode, start, react):
-    """−(R(x ⊕ ε e_i) − R(x ⊖ ε e_i)) / 2ε for every direction e_i at time ``start``."""
+    """Return −(R(x ⊕ ε e_i) − R(x ⊖ ε e_i)) / 2ε for every direction e_i at time ``start``."""
     size = 2 * episode.stage.environment.physics.model.nv + episode.stage.environment.physics.model.na
     robot = Actuators(episode.stage.environment)
 
@@ -102,13 +104,14 @@ def _nudged_return(episode, start, nudge, decide):
 @pytest.mark.parametrize(
     ("task", "kind", "steps", "tolerance"),
     [
-        # Smooth: differences of a return of about 1 are right to 1e-16 / 1e-7, and the gradients are not much smaller than 1.
-        ("CartpoleSwingup", PolicyController, 10, 1e-7),  # RK4, and effort is punished
+        # Smooth: differences of a return of about 1 are accurate to 1e-16 / 1e-7, and gradients are of order
+        # 1.
+        ("CartpoleSwingup", PolicyController, 10, 1e-7),  # RK4, and effort is penalised
         ("FishSwim", SquashedController, 5, 1e-7),  # a free body in water, turned by a quaternion
-        # Contacts and limits of joints are stiff springs: what (1e-7)² is multiplied with is large.
+        # Contacts and joint limits are stiff springs, so the factor of (1e-7)² is large.
         ("CheetahRun", PolicyController, 20, 1e-5),
         ("WalkerStand", SquashedController, 20, 1e-4),
-        # Forces at the toes are observed, one physics step late, and actuators have states of their own.
+        # Forces at the toes are observed one physics step late, and the actuators have states.
         ("QuadrupedWalk", PolicyController, 4, 1e-5),
     ],
 )
@@ -121,12 +124,15 @@ def test_costates_are_the_gradients_of_the_cost_to_come(task, kind, steps, toler
     np.testing.assert_allclose(
         costates.closed_loop[0], reacting, rtol=0, atol=tolerance * np.abs(reacting).max()
     )
-    # Or one of the two would have been tested twice.
+    # Otherwise the same co-state would have been tested twice.
     assert np.abs(held - reacting).max() > 100 * tolerance * scale
 
 
 def beside_a_kink(seed, steps):
-    """HopperHop pays for a speed above 0, and a robot that drops from rest under the tiny controls of a fresh policy has 1e-12 to 1e-8."""
+    """Record HopperHop beside its kink: it rewards speeds above 0.
+
+    A robot that drops from rest under the tiny controls of an untrained policy has speeds of 1e-12 to 1e-8.
+    """
     record = TASKS["HopperHop"]
     policy = build_policy(PolicyConfig(), jax.random.key(0), record.observation_size, record.action_size)
     stats = RunningStats(jnp.zeros(record.observation_size), jnp.ones(record.observation_size), jnp.ones(()))
@@ -137,7 +143,7 @@ def beside_a_kink(seed, steps):
 
 
 def one_sided_costs(episode, start, nudge):
-    """Both one-sided differences of the cost to come, with controls held."""
+    """Return both one-sided differences of the future cost, with controls held."""
     size = 2 * episode.stage.environment.physics.model.nv
     here = _nudged_return(episode, start, np.zeros(size), None)
     return [
@@ -155,7 +161,7 @@ def test_costates_beside_a_kink_are_those_of_the_own_side():
     episode, costates = beside_a_kink(27, steps=7)
     wide, (ahead, behind) = np.array(one_sided_costs(episode, 0, 1e-6)), one_sided_costs(episode, 0, 3e-10)
     scale = np.abs(ahead).max()
-    # Differences of 1e-6 would be wrong by a half, those that do not reach the kink agree.
+    # Differences of 1e-6 would be wrong by a half. Those too short to reach the kink agree.
     assert np.abs(wide.mean(axis=0) - ahead).max() > 0.4 * scale
     np.testing.assert_allclose(behind, ahead, rtol=0, atol=1e-4 * scale)
     np.testing.assert_allclose(costates.open_loop[0], ahead, rtol=0, atol=1e-4 * scale)
@@ -164,12 +170,13 @@ def test_costates_beside_a_kink_are_those_of_the_own_side():
 
 
 def test_costates_before_a_kink_that_is_too_near_are_not_trusted():
-    """Step 0 ends within 1e-11 of the kink; what comes later has speeds that a difference can tell from 0."""
+    """Step 0 ends within 1e-11 of the kink. Later steps have speeds that a difference can tell from 0."""
     episode, costates = beside_a_kink(14, steps=8)
     assert not costates.trusted[0]
     assert costates.trusted[-4:].all()
     ahead, behind = one_sided_costs(episode, 0, 3e-10)
-    # It does not depend on the library whether there is a derivative: the two sides differ by more than the limit, and by no more than is said.
+    # The library is right to find no derivative: the two sides differ by more than the limit, and by at most
+    # the reported amount.
     between = np.linalg.norm(ahead - behind) / np.linalg.norm(costates.open_loop[0])
     assert 0.01 < between < 3 * costates.open_loop_disagreement[0]
     assert costates.step_disagreement.argmax() in range(4)
@@ -185,7 +192,10 @@ def lqr():
 
 
 def test_a_chain_of_masses_and_springs_has_the_jacobians_of_the_textbook(lqr):
-    """MuJoCo steps v' = v + Δt M⁻¹(Gu − Kq), q' = q + Δt v' (no damping here). Each body carries those after it: M_ij = Σ_{k ≥ max(i,j)} m_k."""
+    """MuJoCo steps v' = v + Δt M⁻¹(Gu − Kq), q' = q + Δt v' (no damping here).
+
+    Each body carries those after it: M_ij = Σ_{k ≥ max(i,j)} m_k.
+    """
     episode, costates = lqr
     model = episode.stage.environment.physics.model
     time, stiffness, gear = model.opt.timestep, np.diag(model.jnt_stiffness), np.array([[1.0], [0.0]])
@@ -221,7 +231,7 @@ def test_the_reward_belongs_to_the_state_after_the_step_and_to_the_control(lqr):
 
 
 def test_features_depend_on_the_state_only_where_the_policy_sees(lqr):
-    """ỹ = tanh(W(y − 0.1)/√2 + b) of a seen observation, and y = x here."""
+    """ỹ = tanh(W(y − 0.1)/√2 + b) for an observation that arrives, and y = x here."""
     episode, costates = lqr
     weights = np.asarray(episode.controller.policy.encoder.weights, np.float64)
     for t in range(6):
@@ -239,7 +249,10 @@ def test_threads_change_nothing(lqr):
 
 
 def test_a_horizon_counts_only_the_steps_within_it(lqr):
-    """What follows x_0 within two steps is what follows it in an episode of two; near the end, a horizon changes nothing."""
+    """A horizon of two from x_0 is an episode of two steps.
+
+    Near the end a horizon changes nothing.
+    """
     episode, costates = lqr
     short, two = true_costates(episode, DISCOUNT, horizon=2), slice(0, 2)
     steps = Linearisation(*(array[two] for array in short.linearisation))
@@ -268,7 +281,10 @@ def test_the_recursion_is_that_of_a_geometric_series():
 
 
 def test_a_jump_beside_the_state_is_not_a_slope():
-    """First column: 3 on both sides up to curvature. Second: a step of 0.1 lies within a millionth ahead. Third: it lies behind."""
+    """The first column is 3 on both sides, up to curvature.
+
+    In the second a jump of 0.1 lies within a millionth ahead, in the third behind.
+    """
     forward, backward = (
         np.array([[3.0 + 1e-4, 1e5, 7.0], [0.0, 2.0, 1.0]]),
         np.array([[3.0 - 1e-4, 5.0, -1e5], [0.0, 2.0, 1.0]]),
@@ -312,7 +328,8 @@ def test_a_task_without_a_mujoco_model_is_refused():
     )
     with pytest.raises(
         ConfigError,
-        match=r"DoubleIntegrator has no MuJoCo model: dm_control knows no task 'energy' of a robot 'double_integrator'",
+        match=r"DoubleIntegrator has no MuJoCo model: "
+        r"dm_control has no task 'energy' of a robot 'double_integrator'",
     ):
         task.stage(0)
 

@@ -1,4 +1,4 @@
-"""Solutions of the boundary-value problem against closed forms and the Riccati equation, and the evidence that they carry."""
+"""Test solutions of the boundary-value problem, and their residuals, against closed forms and Riccati."""
 
 import dataclasses
 import functools
@@ -113,7 +113,10 @@ def test_minimum_time_switches_once_half_way():
 
 
 def test_minimum_time_from_a_moving_start():
-    """From (0, v) to rest at 0: brake for v(1 + 1/√2), then push back for v/√2; t_f = v(1 + √2). Derived from the switching curve x = −½v|v|."""
+    """From (0, v) to rest at 0: brake for v(1 + 1/√2), then push back for v/√2, so that t_f = v(1 + √2).
+
+    This follows from the switching curve x = −½v|v|.
+    """
     problem = dataclasses.replace(PROBLEMS["double-integrator-time"](), initial_state=jnp.array([0.0, 1.5]))
     solution = solve(problem)
     assert solution.converged, solution.message
@@ -133,7 +136,7 @@ def test_minimum_fuel_coasts_for_as_long_as_it_can():
 @pytest.mark.quick("pendulum")
 @pytest.mark.parametrize("name", ["pendulum", "cartpole"])
 def test_the_pole_swings_up_along_the_differential_equations(name):
-    """ẋ and λ̇ by splines through the rows of each arc, on which everything is smooth, against the problem's own functions."""
+    """Compare ẋ and λ̇ from splines through the rows of each smooth arc with the problem's own functions."""
     solution, problem = solved(name), PROBLEMS[name]()
     assert abs(solution.states[0, 0 if name == "pendulum" else 1]) == pytest.approx(np.pi)
     assert np.abs(solution.states[-1]).max() < 0.05
@@ -147,7 +150,8 @@ def test_the_pole_swings_up_along_the_differential_equations(name):
             (solution.costates, -np.asarray(partials.by_state)),
         ):
             found = scipy.interpolate.CubicSpline(solution.times[arc], values[arc])(solution.times[arc], 1)
-            # Rows are about 0.01 apart; a cubic spline's derivative is good to the third power of that, less at its ends.
+            # Rows are about 0.01 apart. A cubic spline's derivative is accurate to the third power of that,
+            # but less so at its ends.
             np.testing.assert_allclose(found[4:-4], rate[arc][4:-4], atol=1e-4 * np.abs(rate).max())
 
 
@@ -169,7 +173,10 @@ def test_a_horizon_that_is_too_short_is_called_infeasible():
 
 @pytest.mark.thorough
 def test_a_singular_problem_is_not_called_solved():
-    """Minimise ∫x² with |u| ≤ 1: after the bangs the optimum stays at 0 with gᵀλ = 0 for a while, which bangs cannot do."""
+    """Minimise ∫x² with |u| ≤ 1: the optimum ends in a singular arc at 0.
+
+    On it gᵀλ = 0 for a while, which bang-bang control cannot follow.
+    """
     problem = ControlProblem(
         "singular",
         jnp.zeros_like,

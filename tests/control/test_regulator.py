@@ -1,4 +1,7 @@
-"""The best expected cost of a regulator that misses measurements, against brute force and against the best controller in the real environment."""
+"""Test the optimal expected cost of a regulator that misses measurements.
+
+The references are brute force and the best controller in the real environment.
+"""
 
 import itertools
 
@@ -9,7 +12,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import solve_discrete_are
 
 from costate._base.errors import ConfigError
-from costate.control.discretisation import gathered_noise, held_control
+from costate.control.discretisation import accumulated_noise, held_control
 from costate.control.regulator import Regulator, best_expected_cost, best_gains, estimates, stationary_value
 from costate.envs.factory import make_env
 from costate.envs.sensors import SensorConfig
@@ -21,7 +24,7 @@ EPISODES = 1500
 
 
 def scalar(measurement_noise: float, steps: int = 5, **changes) -> Regulator:
-    """x' = 1.2x + 0.7u + w with the cost x² + ½u²."""
+    """Return the problem x' = 1.2x + 0.7u + w with the cost x² + ½u²."""
     numbers = {
         "dynamics": 1.2,
         "influence": 0.7,
@@ -37,7 +40,10 @@ def scalar(measurement_noise: float, steps: int = 5, **changes) -> Regulator:
 
 
 def by_enumeration(problem: Regulator, dropout: float) -> float:
-    """The mean over all 2^T sequences of arrivals of what the best controller costs, from the second moments of x̂ and of x − x̂."""
+    """Return the best controller's mean cost over all 2^T sequences of arrivals.
+
+    It is computed from the second moments of x̂ and of x − x̂.
+    """
     a, b, q, r = (
         float(m[0, 0])
         for m in (problem.dynamics, problem.influence, problem.state_cost, problem.control_cost)
@@ -60,7 +66,7 @@ def by_enumeration(problem: Regulator, dropout: float) -> float:
             estimate, error = (
                 estimate + error - corrected,
                 corrected,
-            )  # what the measurement explains moves from one to the other
+            )  # the part that the measurement explains moves from one to the other
             cost += q * (estimate + error) + r * gain**2 * estimate
             estimate, error = (a - b * gain) ** 2 * estimate, a**2 * error + w
         mean += cost * np.prod([1.0 - dropout if arrived else dropout for arrived in arrivals])
@@ -79,7 +85,7 @@ def test_exact_measurements_cost_what_enumerating_all_arrivals_gives(dropout):
 def test_noisy_measurements_cost_the_same_up_to_the_stated_error(dropout):
     problem = scalar(measurement_noise=0.4)
     cost = best_expected_cost(problem, dropout, sequences=20_000)
-    # Without chance there is no error beyond rounding.
+    # Without randomness there is no error beyond rounding.
     assert (cost.standard_error < 1e-12) == (dropout in (0.0, 1.0))
     assert abs(cost.mean - by_enumeration(problem, dropout)) < 4.0 * cost.standard_error + 1e-9
 
@@ -112,15 +118,17 @@ def test_discretisation_is_what_integrating_the_system_gives():
         rtol=1e-11,
         atol=1e-13,
     )
-    np.testing.assert_allclose(gathered_noise(a, intensity, 0.7), growth.y[:, -1].reshape(2, 2), rtol=1e-8)
+    np.testing.assert_allclose(accumulated_noise(a, intensity, 0.7), growth.y[:, -1].reshape(2, 2), rtol=1e-8)
     # White noise on the acceleration of a double integrator, in closed form.
     integrator, step = np.array([[0.0, 1.0], [0.0, 0.0]]), 0.1
     expected = 0.25 * np.array([[step**3 / 3, step**2 / 2], [step**2 / 2, step]])
-    np.testing.assert_allclose(gathered_noise(integrator, np.diag([0.0, 0.25]), step), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        accumulated_noise(integrator, np.diag([0.0, 0.25]), step), expected, rtol=1e-12
+    )
 
 
 def play_best_controller(task: RegulatorTask, dropout: float) -> np.ndarray:
-    """Returns of the Kalman filter with Riccati gains in the task's own environment, behind its failing sensors."""
+    """Return the Kalman filter's returns with Riccati gains in the task's own environment with blackouts."""
     problem, env = task.problem(), make_env(task.name, EPISODES, [7], SensorConfig(dropout))
     a, b, c = problem.dynamics, problem.influence, problem.sensors
     estimate, covariance = (
@@ -134,7 +142,7 @@ def play_best_controller(task: RegulatorTask, dropout: float) -> np.ndarray:
     ):
         observation = np.asarray(now.observation, np.float64)
         arrived, measurement = observation[:, -1] == 1.0, observation[:, :-1]
-        # An exact measurement is all that there is to know; the filter's formula would divide zero by zero once the state is known.
+        # An exact measurement determines the state. The filter's formula would then divide zero by zero.
         exact = np.broadcast_to(np.linalg.inv(c), covariance.shape) if problem.sees_everything else None
         weight = (
             covariance @ c.T / (c @ covariance @ c.T + problem.measurement_noise) if exact is None else exact
@@ -158,12 +166,15 @@ def test_the_best_controller_earns_the_known_optimum_in_the_environment_itself(n
     returns, optimum = play_best_controller(task, 0.5), task.optimum(0.5)
     error = np.hypot(returns.std(ddof=1) / np.sqrt(EPISODES), optimum.standard_error)
     assert abs(returns.mean() - optimum.mean_return) < 4.0 * error
-    # Small enough that the comparison means something; episodes of the one that nothing disturbs differ by how they start alone.
+    # Small enough for a meaningful comparison. Episodes of the undisturbed task differ only in their start.
     assert error < (0.05 if name == "DoubleIntegratorEnergy" else 0.015) * abs(optimum.mean_return)
 
 
 def test_memory_is_worth_a_third_on_lqr_at_half_blackout():
-    """The best linear feedback of what is seen now, found on a grid of gains around its optimum, costs a third more than the best controller."""
+    """Memoryless feedback costs a third more than the best controller.
+
+    Its best gain is found on a grid.
+    """
     problem = TASKS["LQR"].problem()
     a, b = problem.dynamics, problem.influence
 
@@ -215,12 +226,15 @@ def test_the_discounted_value_is_that_of_a_long_episode():
 
 
 def test_the_estimate_is_the_conditional_mean():
-    """Against the mean of the joint Gaussian of states and measurements, conditioned on what arrived, written as one large matrix."""
+    """Compare with the joint Gaussian of states and measurements, conditioned on the arrived measurements.
+
+    It is written as one large matrix.
+    """
     problem, steps, rng = lqg(), 5, np.random.default_rng(0)
     arrived, controls = np.array([True, False, True, True, False]), rng.normal(size=(steps, 1))
     measurements = rng.normal(size=(steps, 1))
     a, b, c = problem.dynamics, problem.influence, problem.sensors
-    # x_t = Σ of what drives it: the start, the disturbances, the controls.
+    # x_t is a sum over the start, the disturbances and the controls.
     mean = [np.zeros(2)]
     for t in range(steps - 1):
         mean.append(a @ mean[-1] + b @ controls[t])

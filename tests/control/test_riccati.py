@@ -33,7 +33,10 @@ def oscillator() -> LinearQuadratic:
 
 
 def test_stationary_scalars_are_known():
-    """Continuous: 0 = 1 + 2P − P², so P = 1 + √2. Discrete: P = 1 + P/(1 + P), so P² = P + 1, the golden ratio."""
+    """Continuous: 0 = 1 + 2P − P², so P = 1 + √2.
+
+    Discrete: P = 1 + P/(1 + P), so P² = P + 1, the golden ratio.
+    """
     np.testing.assert_allclose(continuous_stationary(scalar(1.0)), [[1.0 + np.sqrt(2.0)]], rtol=1e-12)
     np.testing.assert_allclose(discrete_stationary(scalar(1.0)), [[0.5 + np.sqrt(1.25)]], rtol=1e-12)
 
@@ -131,5 +134,5 @@ def test_a_mode_that_the_cost_does_not_see_is_explained():
 def test_horizons_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="steps is 0"):
         discrete_weights(scalar(1.0), 0)
-    with pytest.raises(ConfigError, match="each later"):
+    with pytest.raises(ConfigError, match="in increasing order"):
         continuous_weights(scalar(1.0), np.array([1.0, 0.0]))

@@ -10,7 +10,7 @@ STEPS = (1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
 def slopes_at(function, at):
-    """Of a function of several numbers that gives several."""
+    """Return the slopes of a function from several numbers to several."""
     at, tried = np.asarray(at, float), []
     here = np.asarray(function(at))
 
@@ -32,7 +32,7 @@ def test_where_both_sides_agree_one_step_suffices():
 
 @pytest.mark.parametrize("distance", [3e-7, 4e-9, 2e-10, -3e-7, -4e-9, -2e-10])
 def test_beside_a_kink_the_slope_is_that_of_the_own_piece(distance):
-    """x below 0 costs nothing, above it 5 a unit. Only the column with the kink is tried with smaller steps."""
+    """The slope is 0 below 0 and 5 above it. Only the column with the kink needs smaller steps."""
     found, tried = slopes_at(lambda x: [max(5.0 * x[0], 0.0) + x[1], x[1]], [distance, 0.5])
     np.testing.assert_allclose(found.best[0], [5.0 if distance > 0.0 else 0.0, 1.0], atol=1e-3)
     np.testing.assert_allclose(found.other, found.best, atol=1e-2)
@@ -41,7 +41,7 @@ def test_beside_a_kink_the_slope_is_that_of_the_own_piece(distance):
 
 
 def test_a_small_kink_is_seen_in_a_small_reward_beside_large_motions():
-    """The slopes of a reward in thousandths, in the first row, beside those of a stiff spring."""
+    """The first row has slopes of a reward in thousandths, the second those of a stiff spring."""
     found, _ = slopes_at(lambda x: [1e-3 * max(x[0], 0.0), 1e5 * x[0]], [4e-8])
     np.testing.assert_allclose(found.best[0], [1e-3], rtol=1e-2)
 
@@ -57,13 +57,13 @@ def test_a_jump_is_left_out_and_shows_in_the_other_version():
     found, _ = slopes_at(lambda x: [3.0 * x[0] + (x[0] > 0.0)], [0.0])
     assert found.best[0, 0] == pytest.approx(3.0)
     assert found.other[0, 0] > 1e5
-    # One that a smaller step does not reach shows in neither.
+    # A jump that a smaller step does not reach shows in neither version.
     found, _ = slopes_at(lambda x: [3.0 * x[0] + (x[0] > 2e-8)], [0.0])
     np.testing.assert_allclose([found.best[0, 0], found.other[0, 0]], 3.0, rtol=1e-6)
 
 
 def test_rounding_is_no_kink():
-    """Of a value of 10⁴, differences of 1e-6 are right to about 1e-6 only."""
+    """For a value of 10⁴, differences of 1e-6 are accurate to about 1e-6 only."""
     found, tried = slopes_at(lambda x: [1e4 + 1e-4 * x[0]], [0.3])
     assert len(tried) == 2
     assert abs(found.best[0, 0]) < 1e-2

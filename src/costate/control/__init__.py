@@ -1,4 +1,4 @@
-"""Optimal control with no learning in it: what the hidden states of policies are compared with."""
+"""Optimal control without learning: reference co-states to compare the hidden states of policies with."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""The cost of a given sequence of controls in discrete time, and its co-states by one pass backwards.
+"""Cost of a control sequence in discrete time, and its co-states by one backward pass.
 
     J = Σ_t γᵗ ℓ(x_t, u_t) + γᵀ Φ(x_T),    x_{t+1} = F(x_t, u_t)
 
-The co-state λ_t = ∂J_t/∂x_t is the sensitivity of what is still to be paid, counted from t, with later controls held fixed.
+The co-state λ_t = ∂J_t/∂x_t is the gradient of the cost from t on, with later controls held fixed.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,15 @@ from costate.control.problem import Control, ControlProblem, State
 
 
 class SampledProblem(eqx.Module):
-    """A problem in discrete time. All functions are of one state and one control, and traceable by JAX."""
+    """A control problem in discrete time.
+
+    All functions take one state and one control, and JAX can trace them.
+    """
 
     transition: Callable[[State, Control], State]
     """F(x, u)."""
     stage_cost: Callable[[State, Control], Float[Array, ""]]
-    """ℓ(x, u), for the whole step."""
+    """ℓ(x, u), over the whole step."""
     terminal_cost: Callable[[State], Float[Array, ""]]
     """Φ(x)."""
     discount: float = 1.0
@@ -29,7 +32,10 @@ class SampledProblem(eqx.Module):
 
 
 def sampled(problem: ControlProblem, step: Float[Array, ""]) -> SampledProblem:
-    """The problem with controls held constant over steps; both motion and cost are integrated by the classical Runge-Kutta rule."""
+    """Return the problem with the control held constant over each step.
+
+    The classical Runge-Kutta rule integrates both motion and cost.
+    """
     return SampledProblem(
         lambda state, control: runge_kutta_step(problem, state, control, step)[0],
         lambda state, control: runge_kutta_step(problem, state, control, step)[1],
@@ -40,7 +46,7 @@ def sampled(problem: ControlProblem, step: Float[Array, ""]) -> SampledProblem:
 def rollout(
     problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
 ) -> Float[Array, "T+1 X"]:
-    """The states x_0 … x_T that a sequence of controls leads through."""
+    """Return the states x_0 … x_T that follow from a sequence of controls."""
 
     def advance(state: State, control: Control) -> tuple[State, State]:
         after = problem.transition(state, control)
@@ -53,7 +59,7 @@ def rollout(
 def rollout_cost(
     problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
 ) -> Float[Array, ""]:
-    """J of a sequence of controls."""
+    """Return the cost J of a sequence of controls."""
     states = rollout(problem, initial_state, controls)
     discounts = problem.discount ** jnp.arange(len(controls) + 1, dtype=states.dtype)
     return discounts[:-1] @ jax.vmap(problem.stage_cost)(states[:-1], controls) + discounts[
@@ -64,7 +70,7 @@ def rollout_cost(
 def rollout_costates(
     problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
 ) -> Float[Array, "T+1 X"]:
-    """λ_0 … λ_T along the rollout; λ_T = ∇Φ(x_T)."""
+    """Return λ_0 … λ_T along the rollout, with λ_T = ∇Φ(x_T)."""
     states = rollout(problem, initial_state, controls)
     jacobians = jax.vmap(jax.jacobian(problem.transition))(states[:-1], controls)
     cost_gradients = jax.vmap(jax.grad(problem.stage_cost))(states[:-1], controls)
@@ -77,7 +83,12 @@ def rollout_costates(
 def control_gradients(
     problem: SampledProblem, initial_state: State, controls: Float[Array, "T U"]
 ) -> Float[Array, "T U"]:
-    """∂J/∂u_t = γᵗ (∂ℓ/∂u_t + γ B_tᵀ λ_{t+1}): the slope of the Hamiltonian in the control, discounted."""
+    """Return the gradient of the cost by each control.
+
+        ∂J/∂u_t = γᵗ (∂ℓ/∂u_t + γ B_tᵀ λ_{t+1}),
+
+    which is γᵗ times the derivative of the Hamiltonian by the control.
+    """
     states, costates = (
         rollout(problem, initial_state, controls),
         rollout_costates(problem, initial_state, controls),
@@ -94,11 +105,12 @@ def costate_recursion(
     final: Float[Array, " X"],
     discount: float,
 ) -> Float[Array, "T X"]:
-    """Co-states of a trajectory, backwards from the one at its end.
+    """Return the co-states of a trajectory, computed backwards from the final one.
 
         λ_t = ∂ℓ/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = final
 
-    With A_t = ∂F/∂x this is the co-state of the minimum principle; with the Jacobian of the closed loop it is the gradient of the policy's value.
+    With A_t = ∂F/∂x this is the co-state of the minimum principle.
+    With the Jacobian of the closed loop it is the gradient of the policy's value.
     """
 
     def retreat(later: State, row: tuple[Float[Array, "X X"], State]) -> tuple[State, State]:
@@ -112,7 +124,7 @@ def costate_recursion(
 def runge_kutta_step(
     problem: ControlProblem, state: State, control: Control, step: Float[Array, ""]
 ) -> tuple[State, Float[Array, ""]]:
-    """Where a constant control leads within one step, and what it costs."""
+    """Return the state after one step with constant control, and the cost of the step."""
 
     def stage(
         slope: tuple[State, Float[Array, ""]], fraction: Float[Array, ""]
@@ -121,7 +133,7 @@ def runge_kutta_step(
         found = problem.velocity(here, control), problem.running_cost(here, control)
         return found, found
 
-    # A loop over the four stages compiles in a quarter of the time that writing them out takes.
+    # Scanning over the four stages compiles in a quarter of the time that writing them out takes.
     start = jnp.zeros_like(state), jnp.zeros((), state.dtype)
     _, (velocities, costs) = jax.lax.scan(stage, start, jnp.asarray([0.0, 0.5, 0.5, 1.0], state.dtype))
     weights = step / 6.0 * jnp.asarray([1.0, 2.0, 2.0, 1.0], state.dtype)

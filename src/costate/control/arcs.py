@@ -1,11 +1,15 @@
-"""Pontryagin's boundary-value problem as arcs: stretches of time on which the control law is smooth, each mapped to 0 … 1.
+"""Pontryagin's boundary-value problem, divided into arcs: time intervals on which the control law is smooth.
 
-Unknown are the states and co-states on K arcs, and how long each arc lasts. Within an arc (Proposition 3.1)
+The time on each arc is scaled to [0, 1].
+
+The unknowns are the states and co-states on K arcs and the duration of each arc. Within an arc (Proposition
+3.1)
 
     dx/ds = d ∇_λ H,    dλ/ds = −d ∇_x H,
 
-with d the arc's duration. At its ends: the initial state, continuity, a condition for each switch between arcs, the final state or transversality,
-and one condition on the sum of durations: it is the horizon, or H(t_f) = 0 where that is free.
+where d is the arc's duration. The boundary conditions are the initial state, continuity between arcs, one
+condition for each switch, and the final state or transversality. One more condition fixes the sum of the
+durations: it equals the horizon, or H(t_f) = 0 if the final time is free.
 """
 
 import abc
@@ -18,28 +22,28 @@ from costate._base.types import Array, Float, Int
 from costate.control.problem import ControlProblem, hamiltonian, hamiltonian_partials
 
 Points = Float[Array, "K 2 X"]
-"""State and co-state, one pair for each arc."""
+"""State and co-state, one pair per arc."""
 
 
 class AbstractArcs(eqx.Module):
-    """The control law on each arc, and what holds where one arc ends and the next begins."""
+    """The control law on each arc, and the conditions under which one arc ends and the next begins."""
 
     @property
     @abc.abstractmethod
     def count(self) -> int:
-        """K."""
+        """Number of arcs, K."""
 
     @abc.abstractmethod
     def controls(self, problem: ControlProblem, points: Points) -> Float[Array, "K U"]:
-        """u on each arc."""
+        """Return u on each arc."""
 
     @abc.abstractmethod
     def switching(self, problem: ControlProblem, ends: Points) -> Float[Array, " K-1"]:
-        """What vanishes at the end of every arc but the last."""
+        """Return the residuals that are zero at the end of every arc but the last."""
 
 
 class WholeArc(AbstractArcs):
-    """One arc with the minimiser of the Hamiltonian itself, kinks included."""
+    """A single arc that uses the minimiser of the Hamiltonian itself, kinks included."""
 
     @property
     def count(self) -> int:
@@ -53,14 +57,17 @@ class WholeArc(AbstractArcs):
 
 
 class SwitchedArcs(AbstractArcs):
-    """Arcs on which the minimiser is linear in the slope s = gᵀλ of the Hamiltonian: u = offset + gain s. The gain is 0 at a limit and on a bang."""
+    """Arcs on which the minimiser is linear in the slope s = gᵀλ of the Hamiltonian: u = offset + gain s.
+
+    The gain is 0 where the control is at a limit.
+    """
 
     offsets: Float[Array, "K U"]
     gains: Float[Array, "K U U"]
     components: Int[Array, " K-1"]
-    """Whose slope ends the arc."""
+    """Index of the control component whose slope ends each arc."""
     levels: Float[Array, " K-1"]
-    """The slope at which it does."""
+    """Value of that slope at the end of the arc."""
 
     @property
     def count(self) -> int:
@@ -77,7 +84,7 @@ class SwitchedArcs(AbstractArcs):
 
 
 def slopes(problem: ControlProblem, points: Float[Array, "N 2 X"]) -> Float[Array, "N U"]:
-    """s = gᵀλ = −σ at many points."""
+    """Return s = gᵀλ = −σ at many points."""
     influences: Float[Array, "N X U"] = jax.vmap(problem.influence)(points[:, 0])
     return jnp.einsum("nxu,nx->nu", influences, points[:, 1])
 
@@ -85,7 +92,7 @@ def slopes(problem: ControlProblem, points: Float[Array, "N 2 X"]) -> Float[Arra
 def rates(
     problem: ControlProblem, arcs: AbstractArcs, points: Points, durations: Float[Array, " K"]
 ) -> Points:
-    """d/ds of states and co-states on all arcs."""
+    """Return d/ds of the states and co-states on all arcs."""
     partials = jax.vmap(lambda point, control: hamiltonian_partials(problem, point[0], point[1], control))(
         points, arcs.controls(problem, points)
     )
@@ -95,7 +102,7 @@ def rates(
 def conditions(
     problem: ControlProblem, arcs: AbstractArcs, starts: Points, ends: Points, durations: Float[Array, " K"]
 ) -> Float[Array, " N"]:
-    """Everything that vanishes at the ends of arcs: 2XK + K numbers."""
+    """Return all 2XK + K residuals of the boundary conditions, which are zero at a solution."""
     final = ends[-1]
     timing = (
         jnp.sum(durations) - problem.horizon
@@ -114,7 +121,7 @@ def conditions(
 
 
 def end_condition(problem: ControlProblem, final: Float[Array, "2 X"]) -> Float[Array, " X"]:
-    """x(t_f) − x_f where the final state is given, else transversality, λ(t_f) − ∇Φ(x(t_f))."""
+    """Return x(t_f) − x_f if a final state is given, else λ(t_f) − ∇Φ(x(t_f)) for transversality."""
     if problem.final_state is not None:
         return final[0] - problem.final_state
     slope: Float[Array, " X"] = jax.grad(problem.terminal_cost)(final[0])
@@ -122,5 +129,5 @@ def end_condition(problem: ControlProblem, final: Float[Array, "2 X"]) -> Float[
 
 
 def final_hamiltonian(problem: ControlProblem, arcs: AbstractArcs, ends: Points) -> Float[Array, ""]:
-    """H(t_f), which vanishes where the final time is free."""
+    """Return H(t_f), which is zero if the final time is free."""
     return hamiltonian(problem, ends[-1, 0], ends[-1, 1], arcs.controls(problem, ends)[-1])

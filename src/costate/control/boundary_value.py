@@ -1,4 +1,4 @@
-"""SciPy's collocation solver for the boundary-value problem of :mod:`costate.control.arcs`, with derivatives from JAX."""
+"""Solve the boundary-value problem of :mod:`costate.control.arcs` with SciPy, using derivatives from JAX."""
 
 import dataclasses
 from typing import Any
@@ -13,10 +13,10 @@ from costate._base.types import Array, Float
 from costate.control.arcs import AbstractArcs, Points, conditions, rates
 from costate.control.problem import ControlProblem
 
-# Points of a mesh that are computed at once.
+# Mesh points that are evaluated in one call.
 BATCH = 128
-# Where the residual of a collocation polynomial on 0 … 1 is largest: between its points 0, ½ and 1.
-WITNESSES = 0.5 + 0.5 * np.sqrt(3.0 / 7.0) * np.array([-1.0, 1.0])
+# Points between 0, ½ and 1 at which the residual of a collocation polynomial on [0, 1] is largest.
+RESIDUAL_POINTS = 0.5 + 0.5 * np.sqrt(3.0 / 7.0) * np.array([-1.0, 1.0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,14 +26,14 @@ class Extremal:
     problem: ControlProblem
     arcs: AbstractArcs
     polynomial: Any
-    """s ↦ all states and co-states, flat."""
+    """Maps s to all states and co-states, flattened."""
     mesh: Float[np.ndarray, " M"]
     durations: Float[np.ndarray, " K"]
     message: str
-    """What the solver said."""
+    """The solver's own message."""
 
     def points(self, progress: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N K 2 X"]:
-        """States and co-states on every arc, at these fractions of it."""
+        """Return states and co-states on every arc at the given fractions of its duration."""
         return np.asarray(
             self.polynomial(progress).T.reshape(len(progress), self.arcs.count, 2, self.problem.state_size)
         )
@@ -56,27 +56,38 @@ def solve_arcs(
     tolerance: float,
     nodes: int,
 ) -> Extremal:
-    """Solve for states, co-states and durations from a guess of them; `Extremal.message` tells how it went, residuals tell how well."""
+    """Solve for states, co-states and durations, starting from a guess.
+
+    `Extremal.message` says why the solver stopped. The residuals say how accurate the result is.
+    """
     equations = _Equations(problem, arcs)
     found = scipy.integrate.solve_bvp(
-        equations.rates, equations.conditions, mesh, guess.reshape(len(mesh), -1).T, p=durations, fun_jac=equations.rate_jacobians,
-        bc_jac=equations.condition_jacobians, tol=tolerance, max_nodes=nodes, bc_tol=tolerance,
-    )  # fmt: skip
+        equations.rates,
+        equations.conditions,
+        mesh,
+        guess.reshape(len(mesh), -1).T,
+        p=durations,
+        fun_jac=equations.rate_jacobians,
+        bc_jac=equations.condition_jacobians,
+        tol=tolerance,
+        max_nodes=nodes,
+        bc_tol=tolerance,
+    )
     return Extremal(problem, arcs, found.sol, found.x, found.p, found.message)
 
 
 def rate_residual(extremal: Extremal) -> float:
-    """The largest amount by which the polynomials miss the differential equations, where they miss them most, relative to 1 + |rate|."""
+    """Return the largest error of the polynomials in the differential equations, relative to 1 + |rate|."""
     steps = np.diff(extremal.mesh)
-    witnesses = (extremal.mesh[:-1, None] + steps[:, None] * WITNESSES[None, :]).ravel()
+    points = (extremal.mesh[:-1, None] + steps[:, None] * RESIDUAL_POINTS[None, :]).ravel()
     expected = _Equations(extremal.problem, extremal.arcs).rates(
-        witnesses, extremal.polynomial(witnesses), extremal.durations
+        points, extremal.polynomial(points), extremal.durations
     )
-    return float(np.max(np.abs(extremal.polynomial(witnesses, 1) - expected) / (1.0 + np.abs(expected))))
+    return float(np.max(np.abs(extremal.polynomial(points, 1) - expected) / (1.0 + np.abs(expected))))
 
 
 def condition_residuals(extremal: Extremal) -> Float[np.ndarray, " N"]:
-    """All boundary conditions at the solution, in the order of :func:`costate.control.arcs.conditions`."""
+    """Return the boundary conditions' residuals, in the order of :func:`costate.control.arcs.conditions`."""
     starts, ends = extremal.polynomial(np.array([0.0, 1.0])).T
     return _Equations(extremal.problem, extremal.arcs).conditions(starts, ends, extremal.durations)
 
@@ -88,7 +99,8 @@ def _rates_and_jacobians(
     points: Float[Array, "M K 2 X"],
     durations: Float[Array, " K"],
 ) -> tuple[Float[Array, "M N"], Float[Array, "M N N"], Float[Array, "M N K"]]:
-    # One program for both: the derivatives cost little more to compute, and a second program as much again to compile.
+    # One program returns both. The derivatives cost little to compute, while a second program would double
+    # the compile time.
     def rate(point: Points, durations: Float[Array, " K"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         value = rates(problem, arcs, point, durations).ravel()
         return value, value
@@ -116,7 +128,7 @@ def _conditions_and_jacobians(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Equations:
-    """The four functions that SciPy asks for: time along the last axis, unknowns flat."""
+    """The four functions that SciPy calls, with time along the last axis and flat unknowns."""
 
     problem: ControlProblem
     arcs: AbstractArcs
@@ -149,7 +161,7 @@ class _Equations:
         return _conditions_and_jacobians(self.problem, self.arcs, starts, ends, jnp.asarray(durations))
 
     def _over_mesh(self, y: np.ndarray, durations: np.ndarray) -> tuple[np.ndarray, ...]:
-        """In batches of one size, so that meshes of all sizes share one compiled program."""
+        """Evaluate in batches of one size, so that meshes of all sizes share one compiled program."""
         count = y.shape[1]
         padded = np.pad(y.T, ((0, -count % BATCH), (0, 0)), mode="edge").reshape(-1, BATCH, *self._shape)
         parts = [

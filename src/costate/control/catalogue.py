@@ -1,4 +1,4 @@
-"""Problems with names, for the command line and as examples of how a problem is put together."""
+"""Named control problems, for the command line and as examples of how to define one."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ PROBLEMS: Registry[Callable[[], ControlProblem]] = Registry("problem")
 
 @PROBLEMS.register("lqr")
 def lqr() -> ControlProblem:
-    """An undamped oscillator, brought to rest for a quadratic cost; nothing is bounded."""
+    """Return the regulation of an undamped oscillator with quadratic cost and no limits."""
     matrices = LinearQuadratic(
         np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
     )
@@ -27,49 +27,70 @@ def lqr() -> ControlProblem:
 
 @PROBLEMS.register("double-integrator-energy")
 def double_integrator_energy() -> ControlProblem:
-    """A unit mass moved by 1 from rest to rest in unit time for the least ∫u² dt: u* = 6 − 12t."""
+    """Return the minimum-energy move of a unit mass by 1, rest to rest, in unit time: u* = 6 − 12t."""
     return _double_integrator("energy", QuadraticCost(jnp.eye(1)), jnp.full(1, jnp.inf), 1.0)
 
 
 @PROBLEMS.register("double-integrator-time")
 def double_integrator_time() -> ControlProblem:
-    """A unit mass moved by 1 from rest to rest in the least time with |u| ≤ 1: full thrust, then full brake; t_f = 2."""
+    """Return the minimum-time move of a unit mass by 1, rest to rest, with |u| ≤ 1.
+
+    The solution is full thrust, then full brake, with t_f = 2.
+    """
     return _double_integrator("time", FreeControl(), jnp.ones(1), None)
 
 
 @PROBLEMS.register("double-integrator-fuel")
 def double_integrator_fuel() -> ControlProblem:
-    """A unit mass moved by 1 from rest to rest in a time of 3 for the least ∫|u| dt with |u| ≤ 1: thrust, coast, brake."""
+    """Return the minimum-fuel move of a unit mass by 1, rest to rest, in a time of 3 with |u| ≤ 1.
+
+    The cost is ∫|u| dt, and the solution is thrust, coast, brake.
+    """
     return _double_integrator("fuel", FuelCost(), jnp.ones(1), 3.0)
 
 
 @PROBLEMS.register("pendulum")
 def pendulum() -> ControlProblem:
-    """A pendulum swung up with a torque that cannot lift it at once."""
+    """Return the swing-up of a pendulum whose torque limit is too low to lift it directly."""
     system = Pendulum()
     with jax.enable_x64(True):
         return ControlProblem(
-            "pendulum", system.drift, system.influence, lambda x: 0.1 * x[1] ** 2 + 2.0 * (1.0 - jnp.cos(x[0])), QuadraticCost(jnp.full((1, 1), 0.1)),
-            lambda x: 50.0 * x @ x, jnp.asarray([jnp.pi, 0.0]), jnp.full(1, 5.0), 4.0,
-        )  # fmt: skip
+            "pendulum",
+            system.drift,
+            system.influence,
+            lambda x: 0.1 * x[1] ** 2 + 2.0 * (1.0 - jnp.cos(x[0])),
+            QuadraticCost(jnp.full((1, 1), 0.1)),
+            lambda x: 50.0 * x @ x,
+            jnp.asarray([jnp.pi, 0.0]),
+            jnp.full(1, 5.0),
+            4.0,
+        )
 
 
 @PROBLEMS.register("cartpole")
 def cartpole() -> ControlProblem:
-    """A pole swung up by its cart, both at rest in the middle of the rail at the end."""
+    """Return the swing-up of a pole on a cart, which must end at rest in the middle of the rail."""
     system = CartPole()
     with jax.enable_x64(True):
         return ControlProblem(
-            "cartpole", system.drift, system.influence, lambda x: 0.1 * x[0] ** 2, QuadraticCost(jnp.full((1, 1), 0.01)), _nothing,
-            jnp.asarray([0.0, jnp.pi, 0.0, 0.0]), jnp.full(1, 20.0), 2.0, jnp.zeros(4),
-        )  # fmt: skip
+            "cartpole",
+            system.drift,
+            system.influence,
+            lambda x: 0.1 * x[0] ** 2,
+            QuadraticCost(jnp.full((1, 1), 0.01)),
+            _nothing,
+            jnp.asarray([0.0, jnp.pi, 0.0, 0.0]),
+            jnp.full(1, 20.0),
+            2.0,
+            jnp.zeros(4),
+        )
 
 
 def _double_integrator(
     kind: str, cost: AbstractControlCost, limit: Float[Array, " U"], horizon: float | None
 ) -> ControlProblem:
     system = double_integrator()
-    # Time costs only where it is free; elsewhere it would add the same number to every trajectory.
+    # Time costs only if it is free. With a fixed horizon it would add a constant to every trajectory.
     time_cost = _one if horizon is None else _nothing
     return ControlProblem(
         f"double-integrator-{kind}",

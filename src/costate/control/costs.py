@@ -1,7 +1,8 @@
-"""What control costs, and the control law that follows: the minimiser of the Hamiltonian for each kind of cost (Appendix C).
+"""Control costs, and the minimiser of the Hamiltonian for each of them (Appendix C).
 
-Of the Hamiltonian only c(u) + uᵀs depends on the control, where s = gᵀλ is its slope; the paper's switching function is σ = −s. (Its figure puts
-a ½ before σ that its text does not; the ½ belongs to the quadratic law alone.)
+The Hamiltonian depends on the control only through c(u) + uᵀs, where s = gᵀλ is its slope. The paper's
+switching function is σ = −s. (The paper's figure puts a ½ before σ that its text does not. The ½ belongs to
+the quadratic cost alone.)
 """
 
 import abc
@@ -15,27 +16,36 @@ from costate._base.types import Array, Float
 
 
 class AbstractControlCost(eqx.Module):
-    """c(u), with the control that minimises c(u) + uᵀs within the actuators' limits."""
+    """A cost c(u), and the control that minimises c(u) + uᵀs within the actuators' limits."""
 
     @abc.abstractmethod
     def value(self, control: Float[Array, " U"]) -> Float[Array, ""]:
-        """c(u)."""
+        """Return c(u)."""
 
     @abc.abstractmethod
     def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
-        """argmin over |u_i| ≤ limit_i of c(u) + uᵀs; limits may be infinite where the cost itself bounds the control."""
+        """Return the u with |u_i| ≤ limit_i that minimises c(u) + uᵀs.
+
+        Limits may be infinite if the cost itself bounds the control.
+        """
 
     @abc.abstractmethod
     def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
-        """The slopes at which the minimiser of each component jumps or bends; between two of them it is linear in the slope."""
+        """Return the slopes at which the minimiser of each component jumps or bends.
+
+        Between two of them the minimiser is linear in the slope.
+        """
 
 
 class AbstractSwitchingCost(AbstractControlCost):
-    """A cost whose minimiser jumps, so that solvers come to it through smooth ones."""
+    """A cost whose minimiser jumps. Solvers approach it through smooth approximations."""
 
     @abc.abstractmethod
     def smoothed(self, amount: Float[Array, ""], limit: Float[Array, " U"]) -> AbstractControlCost:
-        """c(u) + amount Σ(u_i / limit_i)², whose minimiser is continuous and tends to that of c as the amount vanishes."""
+        """Return c(u) + amount Σ(u_i / limit_i)², whose minimiser is continuous.
+
+        As the amount goes to 0, this minimiser tends to that of c.
+        """
 
 
 class QuadraticCost(AbstractControlCost):
@@ -50,7 +60,8 @@ class QuadraticCost(AbstractControlCost):
         return control @ self.weight @ control
 
     def minimiser(self, slope: Float[Array, " U"], limit: Float[Array, " U"]) -> Float[Array, " U"]:
-        # Clipping is the minimiser only where components do not interact; `ControlProblem` refuses limits with any other R.
+        # Clipping gives the minimiser only if components do not interact. `ControlProblem` therefore rejects
+        # limits together with a non-diagonal R.
         return jnp.clip(-0.5 * jnp.linalg.solve(self.weight, slope), -limit, limit)
 
     def kinks(self, limit: Float[Array, " U"]) -> Float[Array, "K U"]:
@@ -74,14 +85,18 @@ class FreeControl(AbstractSwitchingCost):
 
 
 class FuelCost(AbstractSwitchingCost):
-    """c(u) = w Σ|u_i|: bang-off-bang, u* = −sign(s) u_max where |s| > w and 0 in the dead zone, where fuel is worth more than what it does."""
+    """c(u) = w Σ|u_i|: bang-off-bang control.
+
+    u* = −sign(s) u_max where |s| > w. Elsewhere u* = 0, because fuel costs more than it gains.
+    """
 
     weight: float = 1.0
 
     def __check_init__(self) -> None:
         if not self.weight > 0.0:
             raise ConfigError(
-                f"The weight of fuel is {self.weight}, but it must be positive. Without a cost of control use FreeControl."
+                f"The fuel weight is {self.weight}, but it must be positive. For free control use "
+                f"FreeControl."
             )
 
     def value(self, control: Float[Array, " U"]) -> Float[Array, ""]:
@@ -98,7 +113,10 @@ class FuelCost(AbstractSwitchingCost):
 
 
 class ElasticCost(AbstractControlCost):
-    """c(u) = w Σ|u_i| + Σ ρ_i u_i², between fuel and energy: a dead zone with continuous edges, u* = −sign(s) max(|s| − w, 0) / 2ρ."""
+    """c(u) = w Σ|u_i| + Σ ρ_i u_i², between fuel and energy.
+
+    The minimiser u* = −sign(s) max(|s| − w, 0) / 2ρ has a dead zone with continuous edges.
+    """
 
     weight: Float[Array, ""]
     quadratic: Float[Array, " U"]
@@ -116,12 +134,16 @@ class ElasticCost(AbstractControlCost):
 
 
 def require_positive_definite(name: str, matrix: np.ndarray, strictly: bool = True) -> None:
-    """Raise, with the eigenvalue that is to blame, unless a matrix is square, symmetric and positive (semi-)definite."""
+    """Raise unless a matrix is square, symmetric and positive (semi-)definite.
+
+    The message names the offending eigenvalue.
+    """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ConfigError(f"{name} has shape {matrix.shape}, but it must be a square matrix.")
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
         raise ConfigError(
-            f"{name} is not symmetric; the largest difference between it and its transpose is {np.abs(matrix - matrix.T).max():.3g}."
+            f"{name} is not symmetric: it differs from its transpose by up to "
+            f"{np.abs(matrix - matrix.T).max():.3g}."
         )
     lowest = float(np.linalg.eigvalsh(matrix)[0])
     scale = max(float(np.abs(matrix).max()), 1.0)
@@ -130,5 +152,6 @@ def require_positive_definite(name: str, matrix: np.ndarray, strictly: bool = Tr
             ("positive definite", "above zero") if strictly else ("positive semi-definite", "zero or above")
         )
         raise ConfigError(
-            f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}, but all of them must be {allowed}."
+            f"{name} is not {wanted}: its smallest eigenvalue is {lowest:.6g}, "
+            f"but all eigenvalues must be {allowed}."
         )

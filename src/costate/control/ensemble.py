@@ -1,9 +1,10 @@
-"""One control for several systems that may each be the true one: minimisation of the mean Hamiltonian (Appendix D).
+"""One control for several candidate systems, which minimises the mean Hamiltonian (Appendix D).
 
-    ẋ_i = f_i(x_i) + g_i(x_i)u,    λ̇_i = −∇_x H_i,    λ_i(t_f) = ∇Φ_i,    u* = argmin_u (1/m) Σ_i H_i(x_i, λ_i, u)
+    ẋ_i = f_i(x_i) + g_i(x_i)u,    λ̇_i = −∇_x H_i,    λ_i(t_f) = ∇Φ_i,
+    u* = argmin_u (1/m) Σ_i H_i(x_i, λ_i, u)
 
-These are the conditions of one problem whose state is that of all members and whose cost is their mean. Its co-state is λ_i / m, because moving one
-member changes the mean by an m-th of what it changes that member's cost.
+These are the conditions of a single problem with the states of all members and the mean of their costs. Its
+co-state is λ_i / m, because a change of one member's cost changes the mean by an m-th of that.
 """
 
 import dataclasses
@@ -23,17 +24,20 @@ from costate.control.solution import Solution
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EnsembleSolution:
-    """The shared control, and what it does to every member."""
+    """The shared control, and the trajectory and co-states of every member."""
 
     joint: Solution
-    """Of the mean cost; its states are those of all members in a row, its co-states those of the members divided by their number."""
+    """Solution for the mean cost. States are those of all members, concatenated.
+
+    Co-states are those of the members divided by the number of members.
+    """
     states: Float[np.ndarray, "T M X"]
     costates: Float[np.ndarray, "T M X"]
-    """λ_i, each with respect to its own member's cost."""
+    """λ_i, each for its own member's cost."""
 
 
 class SideBySide(eqx.Module):
-    """Functions of the members' states, joined."""
+    """Functions of each member's state, joined into one function of the joint state."""
 
     parts: list[Callable[[State], Array]]
 
@@ -44,7 +48,7 @@ class SideBySide(eqx.Module):
 
 
 class Mean(eqx.Module):
-    """Costs of the members' states, averaged."""
+    """The mean of the members' costs, as a function of the joint state."""
 
     parts: list[Callable[[State], Float[Array, ""]]]
 
@@ -60,22 +64,28 @@ class Mean(eqx.Module):
 
 
 def solve_ensemble(members: Sequence[ControlProblem]) -> EnsembleSolution:
-    """The open-loop control that minimises the mean cost over all members."""
+    """Return the open-loop control that minimises the mean cost over all members."""
     joint = solve(joint_problem(members))
     shape = (len(joint.times), len(members), members[0].state_size)
     return EnsembleSolution(joint, joint.states.reshape(shape), len(members) * joint.costates.reshape(shape))
 
 
 def joint_problem(members: Sequence[ControlProblem]) -> ControlProblem:
-    """All members side by side under one control, for their mean cost."""
-    # Members in float64 stay so, where the process is in float32.
+    """Return one problem with the states of all members, a shared control and the mean cost."""
+    # Members in float64 keep their precision, even in a process that uses float32.
     with jax.enable_x64(True):
         _check_members(members)
         return ControlProblem(
-            f"{len(members)} × {members[0].name}", SideBySide([m.drift for m in members]), SideBySide([m.influence for m in members]),
-            Mean([m.state_cost for m in members]), members[0].control_cost, Mean([m.terminal_cost for m in members]),
-            jnp.concatenate([m.initial_state for m in members]), members[0].limit, members[0].horizon,
-        )  # fmt: skip
+            f"{len(members)} × {members[0].name}",
+            SideBySide([m.drift for m in members]),
+            SideBySide([m.influence for m in members]),
+            Mean([m.state_cost for m in members]),
+            members[0].control_cost,
+            Mean([m.terminal_cost for m in members]),
+            jnp.concatenate([m.initial_state for m in members]),
+            members[0].limit,
+            members[0].horizon,
+        )
 
 
 def _check_members(members: Sequence[ControlProblem]) -> None:
@@ -86,11 +96,13 @@ def _check_members(members: Sequence[ControlProblem]) -> None:
         shared = [(m.state_size, m.control_cost, m.limit, m.horizon) for m in (first, member)]
         if not eqx.tree_equal(*shared):
             raise ConfigError(
-                f"Member {index} of the ensemble ({member.name}) has another size of state, cost of control, limit or horizon than the first one "
-                f"({first.name}). Members share one control, so they must share what it costs, its limits and how long it lasts."
+                f"Member {index} of the ensemble ({member.name}) differs from the first one ({first.name}) "
+                f"in state size, control cost, limits or horizon. Members share one control, so these must "
+                f"be equal."
             )
         if member.horizon is None or member.final_state is not None:
             raise ConfigError(
-                f"Member {index} of the ensemble ({member.name}) has a free final time or a fixed final state, but one control cannot bring several "
-                f"systems to one state. Give a horizon, and judge the end by a terminal cost."
+                f"Member {index} of the ensemble ({member.name}) has a free final time or a fixed final "
+                f"state, but one control cannot bring several systems to one state. "
+                f"Give a horizon, and replace the final state by a terminal cost."
             )

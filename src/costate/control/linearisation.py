@@ -1,6 +1,7 @@
-"""A trajectory's control steps to first order, and the two co-states that follow from them: with controls held, and with a policy that reacts.
+"""First-order model of a trajectory's control steps, and its open-loop and closed-loop co-states.
 
-Costs are minimised here and ℓ = −r, so a critic's gradient is −λ.
+The open loop holds later controls fixed; the closed loop lets the policy react.
+Costs are minimised here with ℓ = −r, so a critic's gradient is −λ.
 """
 
 import functools
@@ -16,18 +17,21 @@ from costate.control.adjoint import costate_recursion
 
 
 class Linearisation(NamedTuple):
-    """Control steps x_{t+1} = F(x_t, u_t) with cost ℓ(x_t, u_t) = −r_t and observation y_{t+1}, in float64."""
+    """Derivatives of control steps with dynamics x_{t+1} = F(x_t, u_t), in float64.
+
+    The cost is ℓ(x_t, u_t) = −r_t and the observation is y_{t+1}.
+    """
 
     state_jacobians: Float[np.ndarray, "T X X"]
     """A_t = ∂x_{t+1}/∂x_t with the control held."""
     control_jacobians: Float[np.ndarray, "T X U"]
     """B_t = ∂x_{t+1}/∂u_t."""
     cost_gradients: Float[np.ndarray, "T X"]
-    """∂ℓ_t/∂x_t. A reward belongs to the state after its step, so for most tasks this is −A_tᵀ ∂r/∂x_{t+1}."""
+    """∂ℓ_t/∂x_t. The reward belongs to the state after a step, so mostly this is −A_tᵀ ∂r/∂x_{t+1}."""
     control_cost_gradients: Float[np.ndarray, "T U"]
-    """∂ℓ_t/∂u_t, through the step and, where effort is punished, directly."""
+    """∂ℓ_t/∂u_t, through the step and, if the reward penalises effort, directly."""
     observation_jacobians: Float[np.ndarray, "T O X"]
-    """∂y_t/∂x_t, of the whole observation, also where the policy was blind."""
+    """∂y_t/∂x_t of the whole observation, including what a sensor blackout hid from the policy."""
     next_observation_by_state: Float[np.ndarray, "T O X"]
     """∂y_{t+1}/∂x_t with the control held."""
     next_observation_by_control: Float[np.ndarray, "T O U"]
@@ -35,29 +39,35 @@ class Linearisation(NamedTuple):
 
 
 class Linearised(NamedTuple):
-    """A trajectory's steps to first order in two versions; where they differ, a kink or a jump is too near for a derivative to be found."""
+    """Two estimates of a trajectory's derivatives.
+
+    Where they differ, a kink or a jump is too near for a derivative to be found.
+    """
 
     best: Linearisation
     other: Linearisation
-    """The same object where derivatives are exact."""
+    """The same object as the other estimate where derivatives are exact."""
 
 
 Reaction = Callable[[PyTree, Float[Array, " O"], PyTree], tuple[Float[Array, " U"], PyTree]]
-"""u_t and the memory c_t from what is particular to the step (such as whether the sensors worked), y_t and the memory c_{t−1}."""
+"""Maps step-specific inputs, y_t and the memory c_{t−1} to u_t and the memory c_t.
+
+Step-specific inputs are, for example, which sensors worked.
+"""
 
 
 Back = Callable[[PyTree, PyTree], tuple[PyTree, Float[Array, " X"]]]
-"""What the joint co-state after a step and the step itself make of the joint co-state before it, and λ_t."""
+"""Maps the joint co-state after a step, and the step, to the joint co-state before it and λ_t."""
 
 
 def open_loop_costates(
     steps: Linearisation, discount: float, horizon: int | None = None
 ) -> Float[np.ndarray, "T X"]:
-    """The co-state of Pontryagin's principle: the gradient by x_t of the cost to come if the later controls stay what they are.
+    """Return Pontryagin's co-state: the gradient of the future cost by x_t with later controls fixed.
 
         λ_t = ∂ℓ_t/∂x_t + γ A_tᵀ λ_{t+1},    λ_T = 0
 
-    With a ``horizon`` only the costs of so many steps from t on are counted.
+    If ``horizon`` is given, only the costs of that many steps from t on count.
     """
 
     def back(
@@ -80,16 +90,16 @@ def closed_loop_costates(
     discount: float,
     horizon: int | None = None,
 ) -> Float[np.ndarray, "T X"]:
-    """The gradient of the value: by x_t, of the cost to come if the policy reacts to what it then sees and remembers.
+    """Return the gradient of the value: of the future cost by x_t when the policy reacts to what it observes.
 
-    The policy makes the trajectory one of the joint state (x_t, y_t, c_{t−1}) of robot, sensors and memory, with u_t and c_t from
-    (u_t, c_t) = π(y_t, c_{t−1}). Its co-state (p, q, m) runs backwards as
+    The policy turns the trajectory into one of the joint state (x_t, y_t, c_{t−1}) of robot, sensors and
+    memory, with (u_t, c_t) = π(y_t, c_{t−1}). Its co-state (p, q, m) runs backwards as
 
         v_t = ∂ℓ_t/∂u_t + γ (B_tᵀ p_{t+1} + (∂y_{t+1}/∂u_t)ᵀ q_{t+1})
         p_t = ∂ℓ_t/∂x_t + γ (A_tᵀ p_{t+1} + (∂y_{t+1}/∂x_t)ᵀ q_{t+1})
         (q_t, m_t) = (∂π/∂(y_t, c_{t−1}))ᵀ (v_t, γ m_{t+1})
 
-    and what x_t does through y_t is added at the end: λ_t = p_t + (∂y_t/∂x_t)ᵀ q_t.
+    and the effect of x_t through y_t is added at the end: λ_t = p_t + (∂y_t/∂x_t)ᵀ q_t.
     """
 
     def back(
@@ -120,9 +130,12 @@ def closed_loop_costates(
 
 
 def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> Float[Array, "T X"]:
-    """λ of all times: from the end in one pass, or each from ``horizon`` steps after it, all of them side by side."""
+    """Return λ at all times: from the end in one pass, or for each t from ``horizon`` steps later.
 
-    # One program: the operations of a single sweep, each compiled for itself, take longer than all the rest.
+    In the second case all times are processed in parallel.
+    """
+
+    # Compiled as one program: compiling the operations one by one would dominate the run time.
     @jax.jit
     def run(final: PyTree, rows: PyTree) -> Float[Array, "T X"]:
         if horizon is None:
@@ -146,13 +159,13 @@ def _run_back(back: Back, final: PyTree, rows: PyTree, horizon: int | None) -> F
 
 
 def disagreement(one: Float[np.ndarray, "T *S"], other: Float[np.ndarray, "T *S"]) -> Float[np.ndarray, " T"]:
-    """|a_t − b_t| / |a_t| of every row, in the Euclidean norm over all of its numbers; 0 where both are zero."""
+    """Return |a_t − b_t| / |a_t| of every row, in the Euclidean norm, or 0 if both are zero."""
     size, gap = (np.linalg.norm(rows.reshape(len(rows), -1), axis=1) for rows in (one, one - other))
     return np.asarray(np.divide(gap, size, out=np.where(gap > 0.0, np.inf, 0.0), where=size > 0.0))
 
 
 def step_disagreement(steps: Linearised) -> Float[np.ndarray, " T"]:
-    """The largest disagreement of any derivative of each step."""
+    """Return the largest disagreement between the two estimates of any derivative of each step."""
     return np.asarray(
         np.max([disagreement(one, other) for one, other in zip(steps.best, steps.other, strict=True)], axis=0)
     )

@@ -1,10 +1,12 @@
-"""Derivatives of a MuJoCo control step along a trajectory: of the next state, of the cost and of what is observed.
+"""Derivatives of MuJoCo control steps along a trajectory: of the next state, the cost and the observation.
 
-Coordinates. The state x is (position, velocity, activation) in MuJoCo's tangent space, of dimension 2nv + na: a ball or a free joint turns about
-three axes although its quaternion has four numbers, so positions are displaced by ``mj_integratePos`` and subtracted by ``mj_differentiatePos``.
+Coordinates. The state x is (position, velocity, activation) in MuJoCo's tangent space, of dimension 2nv + na.
+A ball or free joint has a quaternion of four numbers but turns about three axes. Positions are therefore
+displaced by ``mj_integratePos`` and subtracted by ``mj_differentiatePos``.
 
-Sensors of force and acceleration show what happened in the last physics step of a control step, not in the state after it: forces there are not
-known before the next control is. So a reading after a step has three arguments: the state, those sensors, and the control that was held.
+Force and acceleration sensors report the last physics step of a control step, not the state after it, because
+forces after it depend on the next control. A reading after a step therefore has three arguments: the state,
+the values of those sensors, and the control that was held.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,27 +24,30 @@ try:
     import mujoco
 except ImportError as error:  # pragma: no cover
     raise ConfigError(
-        "Co-states through MuJoCo need MuJoCo itself, which is not installed. Install it with: pip install 'costate[adjoint]'."
+        "Co-states through MuJoCo need MuJoCo itself, which is not installed. "
+        "Install it with: pip install 'costate[adjoint]'."
     ) from error
 
-# Half the width of differences of a physics step, and what is tried where its two sides disagree. Contacts are stiff springs: at 1e-6 their
-# curvature was seen to make λ wrong by 4e-3 of itself, at 1e-7 by 1e-5. Below 1e-9 the solver's own tolerance shows.
+# Half-widths of the differences of a physics step, tried in order while the two sides disagree. Contacts are
+# stiff springs: their curvature was seen to give λ a relative error of 4e-3 at 1e-6 and of 1e-5 at 1e-7.
+# Below 1e-9 the solver's own tolerance shows.
 PHYSICS_STEPS = (1e-7, 1e-8, 1e-9)
-# The same of rewards and observations, which bend less. Robots that start at rest stay within 1e-10 of some kinks for several steps.
+# The same for rewards and observations, whose curvature is smaller. Robots that start at rest stay within
+# 1e-10 of some kinks for several steps.
 READING_STEPS = (1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
-# All that the next physics step depends on, the solver's first guess included.
+# Everything that the next physics step depends on, including the solver's first guess.
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
 class Snapshot(NamedTuple):
-    """A simulation at rest between two control steps."""
+    """The complete state of a simulation between two control steps."""
 
     state: Float[np.ndarray, " N"]
     sensors: Float[np.ndarray, " M"]
 
 
-class Place(NamedTuple):
-    """MuJoCo's names for a state."""
+class Coordinates(NamedTuple):
+    """A state, under MuJoCo's field names."""
 
     qpos: Float[np.ndarray, " Q"]
     qvel: Float[np.ndarray, " V"]
@@ -50,7 +55,10 @@ class Place(NamedTuple):
 
 
 class Simulation(NamedTuple):
-    """A robot, and what is read off it after a control step: the reward first, then the observation. For one thread at a time."""
+    """A robot and a function that reads the reward, then the observation, after a control step.
+
+    It may be used by one thread at a time.
+    """
 
     model: mujoco.MjModel
     data: mujoco.MjData
@@ -60,7 +68,10 @@ class Simulation(NamedTuple):
 
 
 class StepDerivatives(NamedTuple):
-    """Of the state after a control step, and of the sensors of force and acceleration that it leaves behind."""
+    """Derivatives of a control step.
+
+    They are those of the state after the step and of its force and acceleration sensors.
+    """
 
     state_by_state: Float[np.ndarray, "X X"]
     state_by_control: Float[np.ndarray, "X U"]
@@ -69,7 +80,7 @@ class StepDerivatives(NamedTuple):
 
 
 class ReadingDerivatives(NamedTuple):
-    """Of reward and observation, by each argument with the others held."""
+    """Partial derivatives of reward and observation by each argument."""
 
     by_state: Float[np.ndarray, "R X"]
     by_sensors: Float[np.ndarray, "R S"]
@@ -77,39 +88,42 @@ class ReadingDerivatives(NamedTuple):
 
 
 def snapshot(model: mujoco.MjModel, data: mujoco.MjData) -> Snapshot:
-    """Where a simulation stands."""
+    """Return the present state and sensor values of a simulation."""
     state = np.empty(mujoco.mj_stateSize(model, STATE))
     mujoco.mj_getState(model, data, state, STATE)
     return Snapshot(state, data.sensordata.copy())
 
 
 def place(model: mujoco.MjModel, data: mujoco.MjData, at: Snapshot) -> None:
-    """Put a simulation where another stood; what follows from the state is not computed yet."""
+    """Restore a snapshot. Quantities that MuJoCo derives from the state are not recomputed."""
     mujoco.mj_setState(model, data, at.state, STATE)
     data.sensordata[:] = at.sensors
 
 
 def displace(model: mujoco.MjModel, data: mujoco.MjData, displacement: Float[np.ndarray, " X"]) -> None:
-    """x ← x ⊕ displacement, in tangent coordinates."""
+    """Apply x ← x ⊕ displacement, in tangent coordinates."""
     mujoco.mj_integratePos(model, data.qpos, displacement[: model.nv], 1.0)
     data.qvel += displacement[model.nv : 2 * model.nv]
     data.act += displacement[2 * model.nv :]
 
 
-def difference(model: mujoco.MjModel, before: Place, after: Place) -> Float[np.ndarray, " X"]:
-    """x_after ⊖ x_before, in tangent coordinates."""
+def difference(model: mujoco.MjModel, before: Coordinates, after: Coordinates) -> Float[np.ndarray, " X"]:
+    """Return x_after ⊖ x_before, in tangent coordinates."""
     positions = np.empty(model.nv)
     mujoco.mj_differentiatePos(model, positions, 1.0, before.qpos, after.qpos)
     return np.concatenate([positions, after.qvel - before.qvel, after.act - before.act])
 
 
 def state_size(model: mujoco.MjModel) -> int:
-    """Dimension of the tangent space, 2nv + na."""
+    """Return the dimension of the tangent space, 2nv + na."""
     return 2 * int(model.nv) + int(model.na)
 
 
 def state_names(model: mujoco.MjModel) -> tuple[str, ...]:
-    """What each component of x, and of a co-state, belongs to: ``root.x``, ``knee``, ``knee.velocity``, ``lift.activation``."""
+    """Return the name of each component of x, and of a co-state.
+
+    Examples are ``root.x``, ``knee``, ``knee.velocity`` and ``lift.activation``.
+    """
     places = [name for joint in range(model.njnt) for name in _joint_names(model, joint)]
     actuators = [
         f"{model.actuator(i).name}.activation"
@@ -129,23 +143,29 @@ def _joint_names(model: mujoco.MjModel, joint: int) -> list[str]:
 
 
 def late_sensors(model: mujoco.MjModel) -> list[int]:
-    """Where in ``sensordata`` the sensors of force and acceleration are: those that a state alone does not determine."""
+    """Return the indices into ``sensordata`` of the force and acceleration sensors.
+
+    The state alone does not determine their values.
+    """
     late = np.flatnonzero(model.sensor_needstage == int(mujoco.mjtStage.mjSTAGE_ACC))
     return [int(model.sensor_adr[i]) + k for i in late for k in range(model.sensor_dim[i])]
 
 
 def unclamp_controls(model: mujoco.MjModel) -> None:
-    """Let a model take controls beyond an actuator's range, so that derivatives at a bound are those from within."""
+    """Disable the clamping of controls, so that derivatives at a bound equal those inside the range."""
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL)
 
 
 def linearise(
     copies: Sequence[Simulation], at: Sequence[Snapshot], controls: Float[np.ndarray, "T U"]
 ) -> Linearised:
-    """All steps of a trajectory x_0 … x_T, in as many threads as there are copies of the simulation; twice, as :class:`Slopes` are."""
-    # Rewards and observations are written in Python, of which only one thread runs at a time; more of them would only wait for each other.
-    readings = _along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at))
-    steps = _along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls))
+    """Linearise all steps of a trajectory x_0 … x_T, with one thread per copy of the simulation.
+
+    The two results correspond to the two versions of :class:`Slopes`.
+    """
+    # Rewards and observations run in Python, one thread at a time, so more copies would not help.
+    readings = _derive_along(copies[:1], lambda copy, t: _readings_at(copy, at[t]), len(at))
+    steps = _derive_along(copies, lambda copy, t: _step_from(copy, at[t], controls[t]), len(controls))
     versions = (
         (ReadingDerivatives(*readings[:3]), StepDerivatives(*steps[:4])),
         (ReadingDerivatives(*readings[3:]), StepDerivatives(*steps[4:])),
@@ -154,7 +174,10 @@ def linearise(
 
 
 def _linearisation(readings: ReadingDerivatives, steps: StepDerivatives) -> Linearisation:
-    """What is read after each step depends on what was before it through the state and the sensors that the step leaves behind."""
+    """Combine the derivatives of readings and steps.
+
+    A reading after a step depends on what came before through the state and sensors that the step produces.
+    """
     after = ReadingDerivatives(*(slopes[1:] for slopes in readings))
     by_state = after.by_state @ steps.state_by_state + after.by_sensors @ steps.sensors_by_state
     by_control = (
@@ -173,10 +196,10 @@ def _linearisation(readings: ReadingDerivatives, steps: StepDerivatives) -> Line
     )
 
 
-def _along(
+def _derive_along(
     copies: Sequence[Simulation], derive: Callable[[Simulation, int], Iterable[np.ndarray]], count: int
 ) -> list[np.ndarray]:
-    """Derivatives at every time, stacked; each copy of the simulation takes a share of the times."""
+    """Return derivatives at every time, stacked. Each copy of the simulation handles a share of the times."""
     shares = np.array_split(np.arange(count), len(copies))
     with ThreadPoolExecutor(len(copies)) as pool:
         parts = list(pool.map(lambda copy, share: [derive(copy, int(t)) for t in share], copies, shares))
@@ -199,7 +222,7 @@ def _step_from(
 
 
 def step_derivatives(simulation: Simulation) -> tuple[StepDerivatives, StepDerivatives]:
-    """Of one control step from where the simulation stands, with the control held over its physics steps.
+    """Return derivatives of one control step from the present state, with the control held throughout.
 
     A = A_n ⋯ A_1,    B = Σ_i A_n ⋯ A_{i+1} B_i
     """
@@ -213,15 +236,21 @@ def step_derivatives(simulation: Simulation) -> tuple[StepDerivatives, StepDeriv
     )
     for _ in range(simulation.substeps):
         slopes = _transition(model, data)
-        best, other = _followed_by(best, slopes.best, late), _followed_by(other, slopes.other, late)
+        best, other = (
+            _append_physics_step(best, slopes.best, late),
+            _append_physics_step(other, slopes.other, late),
+        )
         mujoco.mj_step(model, data)
     return best, other
 
 
-def _followed_by(
+def _append_physics_step(
     before: StepDerivatives, slopes: Float[np.ndarray, "R N"], late: list[int]
 ) -> StepDerivatives:
-    """One more physics step; ``slopes`` are its own derivatives, of state and all sensors, by state and control."""
+    """Append one physics step to the control step.
+
+    ``slopes`` are the derivatives of that physics step: of the state and all sensors, by state and control.
+    """
     by_state, by_control = before.state_by_state, before.state_by_control
     states = len(by_state)
     A, B = slopes[:states, :states], slopes[:states, states:]
@@ -230,7 +259,7 @@ def _followed_by(
 
 
 def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Slopes:
-    """Of the state after one physics step, and of all sensors, by state and control."""
+    """Return derivatives of the state after one physics step, and of all sensors, by state and control."""
     one_sided = _one_sided_rk4 if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else _one_sided
     values = np.concatenate([np.ones(model.nv), np.abs(data.qvel), np.abs(data.act), np.abs(data.sensordata)])
     return agreed_slopes(
@@ -242,13 +271,17 @@ def _transition(model: mujoco.MjModel, data: mujoco.MjData) -> Slopes:
 
 
 def _one_sided(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
-    """MuJoCo's own differences of the next state and of all sensors, by state and control; all start the solver from the same guess."""
+    """Return MuJoCo's own differences of the next state and of all sensors, by state and control.
+
+    All evaluations start the solver from the same guess.
+    """
     states, controls, sensors = state_size(model), int(model.nu), int(model.nsensordata)
     A, B, C, D = (
         np.zeros(shape)
         for shape in ((states, states), (states, controls), (sensors, states), (sensors, controls))
     )
-    # Without sensors of force nobody asks for the derivatives of the others here, and MuJoCo need not take them.
+    # Only derivatives of force and acceleration sensors are used. Without such sensors MuJoCo can skip them
+    # all.
     mujoco.mjd_transitionFD(
         model, data, step, False, A, B, *((C, D) if late_sensors(model) else (None, None))
     )
@@ -256,15 +289,15 @@ def _one_sided(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float
 
 
 def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> Float[np.ndarray, "R N"]:
-    """The same for the integrator that ``mjd_transitionFD`` refuses."""
+    """Return the same for the RK4 integrator, which ``mjd_transitionFD`` does not support."""
     at, states = snapshot(model, data), state_size(model)
 
-    def after(change: Float[np.ndarray, " N"]) -> tuple[Place, Float[np.ndarray, " M"]]:
+    def after(change: Float[np.ndarray, " N"]) -> tuple[Coordinates, Float[np.ndarray, " M"]]:
         place(model, data, at)
         displace(model, data, change[:states])
         data.ctrl += change[states:]
         mujoco.mj_step(model, data)
-        return Place(data.qpos.copy(), data.qvel.copy(), data.act.copy()), data.sensordata.copy()
+        return Coordinates(data.qpos.copy(), data.qvel.copy(), data.act.copy()), data.sensordata.copy()
 
     here, shown = after(np.zeros(states + model.nu))
     ends = [after(change) for change in step * np.eye(states + model.nu)]
@@ -276,7 +309,7 @@ def _one_sided_rk4(model: mujoco.MjModel, data: mujoco.MjData, step: float) -> F
 
 
 def reading_derivatives(simulation: Simulation) -> tuple[ReadingDerivatives, ReadingDerivatives]:
-    """Of reward and observation where the simulation stands."""
+    """Return derivatives of reward and observation at the present state."""
     model, data, read = simulation.model, simulation.data, simulation.read
     at, late, states = snapshot(model, data), late_sensors(model), state_size(model)
     directions = states + len(late) + model.nu
@@ -284,7 +317,8 @@ def reading_derivatives(simulation: Simulation) -> tuple[ReadingDerivatives, Rea
     def shown(change: Float[np.ndarray, " N"]) -> Float[np.ndarray, " R"]:
         place(model, data, at)
         displace(model, data, change[:states])
-        # The half of a step that needs no control: all that follows from positions and velocities, but no forces.
+        # The first half of a step, which needs no control: what follows from positions and velocities, but no
+        # forces.
         mujoco.mj_step1(model, data)
         data.sensordata[late] += change[states : states + len(late)]
         data.ctrl += change[states + len(late) :]

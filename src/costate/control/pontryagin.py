@@ -1,11 +1,12 @@
-"""Optimal control by Pontryagin's minimum principle: the two-point boundary-value problem of Proposition 3.1, solved and checked.
+"""Optimal control by Pontryagin's minimum principle: the boundary-value problem of Proposition 3.1.
 
-1. A guess by direct transcription. A cost whose minimiser jumps is first replaced by one whose minimiser is continuous.
-2. The boundary-value problem with that continuous law, roughly.
-3. The pieces of the true law that the slope gᵀλ passes through; between them the law is smooth, and how long each lasts is unknown.
-4. The boundary-value problem on these arcs, accurately, and again if its own slopes tell of other arcs.
+1. Guess a trajectory by direct transcription. If the minimiser of the cost jumps, first smooth the cost.
+2. Solve the boundary-value problem with the smooth control law to low accuracy.
+3. Find the pieces of the true control law that the slope gᵀλ passes through. The law is smooth on each piece,
+   and the duration of each piece is unknown.
+4. Solve the boundary-value problem on these arcs to high accuracy. Repeat if the solution implies other arcs.
 
-With less and less smoothing until every condition holds. What is returned says whether it does.
+Reduce the smoothing until every condition holds. The returned solution says whether it does.
 """
 
 import dataclasses
@@ -28,20 +29,24 @@ from costate.control.solution import Solution, as_solution
 from costate.control.switching import split_at_kinks
 from costate.control.transcription import Guess, closest_approach, transcribe
 
-# What a control at its limit costs more in the smoothed problems, one after the other.
+# Extra cost of a control at its limit in the successive smoothed problems.
 SMOOTHING = (1.0, 0.1, 0.01, 0.001)
 ROUGH, ACCURATE = 1e-3, 1e-9
 ROUGH_NODES, ACCURATE_NODES = 4_000, 20_000
-# How often the arcs may turn out to be others than those assumed.
+# How often the arcs may be revised.
 REVISIONS = 4
-# Points of each arc with which the accurate solver starts, and points at which slopes are looked at.
-MESH, LOOKS = 41, 1001
-# An end farther than this from the final state is not reached; controls held constant for short steps cannot be expected to come nearer.
+# Initial mesh points of each arc in the accurate solver, and points at which slopes are evaluated.
+MESH, SLOPE_SAMPLES = 41, 1001
+# The final state counts as reached within this distance. Controls held constant for short steps cannot be
+# expected to come nearer.
 REACHED = 1e-2
 
 
 def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
-    """Solve one problem in float64. A problem without a solution, or one that was not found, gives a `Solution` that is not `converged`."""
+    """Solve one problem in float64.
+
+    If there is no solution, or none is found, the returned `Solution` is not `converged`.
+    """
     with jax.enable_x64(True):
         double = jax.tree.map(
             lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, problem
@@ -52,8 +57,9 @@ def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
         if not np.isfinite(guess.points).all():
             over = f"over a horizon of {problem.horizon:g} " if problem.horizon is not None else ""
             raise ConfigError(
-                f"{problem.name} overflows {over}from the initial state {np.asarray(problem.initial_state).tolist()}: its states or co-states are no "
-                f"longer finite. Use a shorter horizon, or start nearer to 0."
+                f"{problem.name} overflows {over}from the initial state "
+                f"{np.asarray(problem.initial_state).tolist()}: its states or co-states are no longer "
+                f"finite. Use a shorter horizon, or start nearer to 0."
             )
         reason = _infeasibility(double) if guess.miss > REACHED else ""
         tried: list[Solution] = []
@@ -68,7 +74,7 @@ def solve(problem: ControlProblem, tell: Tell = nobody) -> Solution:
 
 
 def _smooth_versions(problem: ControlProblem) -> list[ControlProblem]:
-    """Problems whose control law is continuous, nearer and nearer to the given one."""
+    """Return problems with a continuous control law, in the order in which they approach the given one."""
     cost = problem.control_cost
     if not isinstance(cost, AbstractSwitchingCost):
         return [problem]
@@ -79,7 +85,10 @@ def _smooth_versions(problem: ControlProblem) -> list[ControlProblem]:
 
 
 def _attempts(problem: ControlProblem, laws: list[ControlProblem], guess: Guess) -> Iterator[Solution]:
-    """From the guess at once, where it is one for this very problem; then through the smooth versions, each from the one before."""
+    """Yield solutions that start from the guess, then through the smooth versions, each from the one before.
+
+    The guess is used directly only if the given problem is itself smooth.
+    """
     if laws[0] is problem:
         yield from _refined(
             problem, np.linspace(0.0, guess.final_time, len(guess.states)), guess.points[:, 0]
@@ -101,7 +110,7 @@ def _attempts(problem: ControlProblem, laws: list[ControlProblem], guess: Guess)
 
 
 def _unsolved(problem: ControlProblem, guess: Guess) -> Extremal:
-    """The guess itself, as one arc."""
+    """Return the guess itself, as one arc."""
     mesh = np.linspace(0.0, 1.0, len(guess.states))
     flat = guess.points.reshape(len(mesh), -1).T
     return Extremal(
@@ -117,7 +126,7 @@ def _unsolved(problem: ControlProblem, guess: Guess) -> Extremal:
 def _refined(
     problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]
 ) -> Iterator[Solution]:
-    """Accurate solutions on the arcs that the trajectory before implies, until they imply themselves."""
+    """Yield accurate solutions on the arcs that the previous trajectory implies, until these are stable."""
     structure = None
     for _ in range(REVISIONS):
         arcs, durations = split_at_kinks(problem, times, points)
@@ -136,8 +145,8 @@ def _refined(
 
 
 def _sampled(extremal: Extremal) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"]]:
-    """States and co-states over increasing time, all arcs in a row."""
-    progress = np.linspace(0.0, 1.0, LOOKS)
+    """Return the states and co-states of all arcs, concatenated over increasing time."""
+    progress = np.linspace(0.0, 1.0, SLOPE_SAMPLES)
     starts = np.concatenate([[0.0], extremal.switching_times])
     everywhere = extremal.points(progress)
     times = [start + duration * progress for start, duration in zip(starts, extremal.durations, strict=True)]
@@ -154,7 +163,7 @@ def _on_arcs(
     durations: Float[np.ndarray, " K"],
     mesh: Float[np.ndarray, " M"],
 ) -> Float[np.ndarray, "M K 2 X"]:
-    """The same trajectory, cut into arcs."""
+    """Return the same trajectory, cut into arcs."""
     starts = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
     when = (starts[None, :] + mesh[:, None] * durations[None, :]).ravel()
     columns = [np.interp(when, times, column) for column in points.reshape(len(times), -1).T]
@@ -167,13 +176,14 @@ def _severity(solution: Solution) -> float:
 
 
 def _infeasibility(problem: ControlProblem) -> str:
-    """Why there is no solution, if the reason is a final state that cannot be reached in time."""
+    """Return why there is no solution if the final state cannot be reached in time, else an empty string."""
     if problem.final_state is None or problem.horizon is None or not np.isfinite(problem.limit).all():
         return ""
     miss = closest_approach(problem, problem.final_state)
     if miss <= REACHED:
         return ""
     return (
-        f". The horizon is infeasible: within {problem.horizon:g} and |u| ≤ {np.asarray(problem.limit).tolist()} the nearest that any control found "
-        f"comes to the final state is {miss:.3g}. Use a longer horizon or larger limits"
+        f". The horizon is infeasible: within {problem.horizon:g} and |u| ≤ "
+        f"{np.asarray(problem.limit).tolist()} the closest that any control came to the final state is "
+        f"{miss:.3g}. Use a longer horizon or larger limits"
     )

@@ -1,11 +1,12 @@
-"""The linear regulator that misses some of its measurements, and what its best controller costs on average.
+"""A linear regulator whose measurements sometimes drop out, and the expected cost of its best controller.
 
     x_{t+1} = A x_t + B u_t + w_t,    y_t = C x_t + v_t,    J = E Σ_{t<T} x_tᵀQx_t + u_tᵀRu_t
 
-with x_0 ~ N(0, Σ_0), w ~ N(0, W), v ~ N(0, V), all independent. At every t, the first included, y_t arrives with probability 1 − p, and the
-controller knows whether it did before it chooses u_t. The best control is u_t = −K_t x̂_t: the gains are those of the regulator that sees
-everything, and x̂_t is the estimate of the Kalman filter that leaves out what did not arrive (Sinopoli et al. 2004; that the two separate, Schenato
-et al. 2007). With the Riccati recursion
+with x_0 ~ N(0, Σ_0), w ~ N(0, W), v ~ N(0, V), all independent. At every t, including the first, y_t arrives
+with probability 1 − p, and the controller knows whether it did before it chooses u_t. The best control is u_t
+= −K_t x̂_t. The gains are those of the regulator that observes the whole state. The estimate x̂_t is that of
+a Kalman filter that skips missing measurements (Sinopoli et al. 2004). Schenato et al. (2007) show that the
+two separate. With the Riccati recursion
 
     S_T = 0,    K_t = (R + BᵀS_{t+1}B)⁻¹ BᵀS_{t+1}A,    S_t = Q + Aᵀ S_{t+1} (A − B K_t)
 
@@ -25,12 +26,12 @@ from costate.control.costs import require_positive_definite
 from costate.control.riccati import LinearQuadratic, discrete_gain, discrete_stationary, discrete_weights
 
 SEQUENCES = 4_000
-"""Sequences of arrivals over which covariances are averaged, where there is no closed form."""
+"""Number of sampled arrival sequences over which covariances are averaged if there is no closed form."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Regulator:
-    """One problem in discrete time, in double precision."""
+    """A linear-quadratic problem in discrete time, in float64."""
 
     dynamics: Float[np.ndarray, "X X"]
     """A."""
@@ -45,7 +46,7 @@ class Regulator:
     process_noise: Float[np.ndarray, "X X"]
     """W."""
     measurement_noise: Float[np.ndarray, "Y Y"]
-    """V: positive definite, or zero where C has an inverse."""
+    """V: positive definite, or zero if C is invertible."""
     initial_covariance: Float[np.ndarray, "X X"]
     """Σ_0."""
     steps: int
@@ -66,7 +67,7 @@ class Regulator:
 
     @property
     def sees_everything(self) -> bool:
-        """Whether a measurement that arrives leaves nothing uncertain."""
+        """True if a measurement that arrives determines the whole state."""
         rows, columns = self.sensors.shape
         return (
             rows == columns
@@ -76,14 +77,14 @@ class Regulator:
 
 
 class ExpectedCost(NamedTuple):
-    """An expected cost, with its standard error where it is an average over sampled arrivals; 0 where it is exact."""
+    """An expected cost with its standard error over sampled arrivals, which is 0 for an exact result."""
 
     mean: float
     standard_error: float
 
 
 class Gains(NamedTuple):
-    """The Riccati recursion's results, by time."""
+    """Results of the Riccati recursion, by time."""
 
     gains: Float[np.ndarray, "T U X"]
     """K_t."""
@@ -92,14 +93,17 @@ class Gains(NamedTuple):
 
 
 def best_gains(problem: Regulator) -> Gains:
-    """K_t for t < T and S_t for t ≤ T."""
-    sighted = seen_whole(problem)
+    """Return K_t for t < T and S_t for t ≤ T."""
+    sighted = fully_observed(problem)
     values = discrete_weights(sighted, problem.steps)
     return Gains(np.stack([discrete_gain(sighted, following) for following in values[1:]]), values)
 
 
-def seen_whole(problem: Regulator, discount: float = 1.0) -> LinearQuadratic:
-    """The same problem without noise and with sight; where costs t steps ahead count γᵗ, A and B are those times √γ."""
+def fully_observed(problem: Regulator, discount: float = 1.0) -> LinearQuadratic:
+    """Return the same problem without noise and with the state observed.
+
+    A discount γ, which weights the cost t steps ahead by γᵗ, multiplies A and B by √γ.
+    """
     root = np.sqrt(discount)
     return LinearQuadratic(
         root * problem.dynamics, root * problem.influence, problem.state_cost, problem.control_cost
@@ -109,7 +113,7 @@ def seen_whole(problem: Regulator, discount: float = 1.0) -> LinearQuadratic:
 def best_expected_cost(
     problem: Regulator, dropout: float, sequences: int = SEQUENCES, seed: int = 0
 ) -> ExpectedCost:
-    """J* where a measurement is missed with probability ``dropout``."""
+    """Return J* if a measurement is missing with probability ``dropout``."""
     gains, values = best_gains(problem)
     certain = np.sum(values[0] * problem.initial_covariance) + np.sum(values[1:] * problem.process_noise)
     inertia = problem.control_cost + problem.influence.T @ values[1:] @ problem.influence
@@ -123,8 +127,8 @@ def best_expected_cost(
 
 
 def stationary_value(problem: Regulator, discount: float) -> Float[np.ndarray, "X X"]:
-    """P of the best value xᵀPx where costs t steps ahead count γᵗ and there is no end."""
-    return discrete_stationary(seen_whole(problem, discount))
+    """Return P of the optimal value xᵀPx over an infinite horizon with costs discounted by γᵗ."""
+    return discrete_stationary(fully_observed(problem, discount))
 
 
 def estimates(
@@ -133,7 +137,10 @@ def estimates(
     arrived: Bool[np.ndarray, " T"],
     controls: Float[np.ndarray, "T U"],
 ) -> Float[np.ndarray, "T X"]:
-    """x̂_t of the Kalman filter that leaves out what did not arrive: the most that can be known of x_t before u_t is chosen."""
+    """Return the estimates x̂_t of the Kalman filter that skips missing measurements.
+
+    x̂_t is the best estimate of x_t before u_t is chosen.
+    """
     predicted, covariance, found = np.zeros(problem.dynamics.shape[0]), problem.initial_covariance, []
     for measurement, came, control in zip(measurements, arrived, controls, strict=True):
         if came:
@@ -150,7 +157,10 @@ def estimates(
 
 
 def _exact(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"]) -> ExpectedCost:
-    """Σ_t tr M_t E[P_{t|t}] where what arrives is exact, so that E[P_{t|t}] = p (A E[P_{t−1|t−1}] Aᵀ + W) from E[P_{0|0}] = p Σ_0."""
+    """Return Σ_t tr M_t E[P_{t|t}] for exact measurements.
+
+    Then E[P_{t|t}] = p (A E[P_{t−1|t−1}] Aᵀ + W), starting from E[P_{0|0}] = p Σ_0.
+    """
     predicted, total = problem.initial_covariance, 0.0
     for weight in weights:
         covariance = dropout * predicted
@@ -162,7 +172,7 @@ def _exact(problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X
 def _sampled(
     problem: Regulator, dropout: float, weights: Float[np.ndarray, "T X X"], sequences: int, seed: int
 ) -> ExpectedCost:
-    """The same as a mean over sequences of arrivals, each with its exact covariances."""
+    """Return the same as a mean over sampled arrival sequences, each with its exact covariances."""
     generator = np.random.default_rng(seed)
     predicted = np.broadcast_to(problem.initial_covariance, (sequences, *problem.initial_covariance.shape))
     totals = np.zeros(sequences)
@@ -175,13 +185,13 @@ def _sampled(
 
 
 def _predict(problem: Regulator, covariance: Float[np.ndarray, "*S X X"]) -> Float[np.ndarray, "*S X X"]:
-    """P_{t+1|t} = A P_{t|t} Aᵀ + W."""
+    """Return P_{t+1|t} = A P_{t|t} Aᵀ + W."""
     predicted: np.ndarray = problem.dynamics @ covariance @ problem.dynamics.T + problem.process_noise
     return predicted
 
 
 def _correct(problem: Regulator, predicted: Float[np.ndarray, "*S X X"]) -> Float[np.ndarray, "*S X X"]:
-    """P_{t|t} = P − P Cᵀ(C P Cᵀ + V)⁻¹ C P with P = P_{t|t−1}."""
+    """Return P_{t|t} = P − P Cᵀ(C P Cᵀ + V)⁻¹ C P with P = P_{t|t−1}."""
     seen = problem.sensors @ predicted
     innovation = seen @ problem.sensors.T + problem.measurement_noise
     corrected: np.ndarray = predicted - np.swapaxes(seen, -1, -2) @ np.linalg.solve(innovation, seen)

@@ -1,7 +1,12 @@
-"""Linear systems with quadratic costs, solved exactly: V(x) = xᵀPx, so that λ = ∇V = 2Px and u* = −Kx.
+"""Exact solution of linear systems with quadratic costs: V(x) = xᵀPx, so that λ = ∇V = 2Px and u* = −Kx.
 
-    continuous  cost ∫ xᵀQx + uᵀRu dt + x(t_f)ᵀP_f x(t_f)    −Ṗ = Q + AᵀP + PA − PBR⁻¹BᵀP,              K = R⁻¹BᵀP
-    discrete    cost Σ xᵀQx + uᵀRu + x_TᵀP_f x_T            P_t = Q + AᵀP_{t+1}A − AᵀP_{t+1}B K_t,      K_t = (R + BᵀP_{t+1}B)⁻¹BᵀP_{t+1}A
+Continuous time, with cost ∫ xᵀQx + uᵀRu dt + x(t_f)ᵀP_f x(t_f):
+
+    −Ṗ = Q + AᵀP + PA − PBR⁻¹BᵀP,    K = R⁻¹BᵀP
+
+Discrete time, with cost Σ xᵀQx + uᵀRu + x_TᵀP_f x_T:
+
+    P_t = Q + AᵀP_{t+1}A − AᵀP_{t+1}B K_t,    K_t = (R + BᵀP_{t+1}B)⁻¹BᵀP_{t+1}A
 
 Everything here is NumPy in float64.
 """
@@ -21,20 +26,20 @@ from costate.control.problem import ControlProblem, QuadraticForm
 from costate.control.systems import LinearSystem
 
 Matrix = Float[np.ndarray, "X X"]
-# Error allowed per step of the integrator of Ṗ, relative and absolute.
+# Relative and absolute error per step that the integrator of Ṗ may make.
 ACCURACY = 1e-11
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearQuadratic:
-    """ẋ = Ax + Bu or x_{t+1} = Ax_t + Bu_t, with cost xᵀQx + uᵀRu, and xᵀP_f x at the end."""
+    """A linear system ẋ = Ax + Bu or x_{t+1} = Ax_t + Bu_t with cost xᵀQx + uᵀRu and final cost xᵀP_f x."""
 
     a: np.ndarray
     b: np.ndarray
     q: np.ndarray
     r: np.ndarray
     final: np.ndarray | None = None
-    """P_f; None for nothing at the end."""
+    """P_f. None means no final cost."""
 
     def __post_init__(self) -> None:
         size, width = (matrix.shape[-1] if matrix.ndim else 0 for matrix in (self.a, self.b))
@@ -53,22 +58,22 @@ class LinearQuadratic:
 
 
 def costate(weight: Matrix, state: Float[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
-    """λ = ∇(xᵀPx) = 2Px."""
+    """Return λ = ∇(xᵀPx) = 2Px."""
     return np.asarray(2.0 * weight @ state)
 
 
 def continuous_gain(problem: LinearQuadratic, weight: Matrix) -> Float[np.ndarray, "U X"]:
-    """K = R⁻¹BᵀP."""
+    """Return K = R⁻¹BᵀP."""
     return np.linalg.solve(problem.r, problem.b.T @ weight)
 
 
 def discrete_gain(problem: LinearQuadratic, later: Matrix) -> Float[np.ndarray, "U X"]:
-    """K_t = (R + BᵀP_{t+1}B)⁻¹BᵀP_{t+1}A."""
+    """Return K_t = (R + BᵀP_{t+1}B)⁻¹BᵀP_{t+1}A."""
     return np.linalg.solve(problem.r + problem.b.T @ later @ problem.b, problem.b.T @ later @ problem.a)
 
 
 def continuous_stationary(problem: LinearQuadratic) -> Matrix:
-    """P of the infinite horizon in continuous time."""
+    """Return P of the infinite horizon in continuous time."""
     _require_stabilisable(
         problem, lambda eigenvalue: eigenvalue.real >= -1e-12, "a real part that is not negative"
     )
@@ -76,7 +81,7 @@ def continuous_stationary(problem: LinearQuadratic) -> Matrix:
 
 
 def discrete_stationary(problem: LinearQuadratic) -> Matrix:
-    """P of the infinite horizon in discrete time."""
+    """Return P of the infinite horizon in discrete time."""
     _require_stabilisable(
         problem, lambda eigenvalue: abs(eigenvalue) >= 1.0 - 1e-12, "an absolute value that is not below 1"
     )
@@ -86,12 +91,10 @@ def discrete_stationary(problem: LinearQuadratic) -> Matrix:
 def continuous_weights(
     problem: LinearQuadratic, times: Float[np.ndarray, " T"]
 ) -> Float[np.ndarray, "T X X"]:
-    """P at increasing times, the last of which is t_f."""
+    """Return P at increasing times, the last of which is t_f."""
     shape = problem.q.shape
     if len(times) < 2 or not (np.diff(times) > 0.0).all():
-        raise ConfigError(
-            f"times are {times.tolist()}, but there must be at least two, each later than the one before."
-        )
+        raise ConfigError(f"times are {times.tolist()}, but there must be at least two, in increasing order.")
 
     def rate(_: float, flat: np.ndarray) -> np.ndarray:
         weight = flat.reshape(shape)
@@ -111,7 +114,7 @@ def continuous_weights(
 
 
 def discrete_weights(problem: LinearQuadratic, steps: int) -> Float[np.ndarray, "T X X"]:
-    """P_0 … P_T for T steps."""
+    """Return P_0 … P_T for T steps."""
     if steps < 1:
         raise ConfigError(f"steps is {steps}, but a finite horizon has at least 1.")
     weights = [problem.final_weight.astype(float)]
@@ -128,7 +131,7 @@ def discrete_weights(problem: LinearQuadratic, steps: int) -> Float[np.ndarray, 
 def as_control_problem(
     problem: LinearQuadratic, name: str, initial_state: Float[np.ndarray, " X"], horizon: float
 ) -> ControlProblem:
-    """The continuous problem in the general form, for solvers that do not know that it is linear."""
+    """Return the continuous problem in the general form, for solvers that do not exploit linearity."""
     with jax.enable_x64(True):
         system = LinearSystem(jnp.asarray(problem.a), jnp.asarray(problem.b))
         state_cost, terminal_cost = (
@@ -136,9 +139,16 @@ def as_control_problem(
             QuadraticForm(jnp.asarray(problem.final_weight)),
         )
         return ControlProblem(
-            name, system.drift, system.influence, state_cost, QuadraticCost(jnp.asarray(problem.r)), terminal_cost,
-            jnp.asarray(initial_state), jnp.full(problem.b.shape[1], jnp.inf), horizon,
-        )  # fmt: skip
+            name,
+            system.drift,
+            system.influence,
+            state_cost,
+            QuadraticCost(jnp.asarray(problem.r)),
+            terminal_cost,
+            jnp.asarray(initial_state),
+            jnp.full(problem.b.shape[1], jnp.inf),
+            horizon,
+        )
 
 
 def _require_shape(name: str, matrix: np.ndarray, expected: tuple[int, int]) -> None:
@@ -151,14 +161,18 @@ def _require_shape(name: str, matrix: np.ndarray, expected: tuple[int, int]) -> 
 def _require_stabilisable(
     problem: LinearQuadratic, unstable: Callable[[complex], bool], description: str
 ) -> None:
-    """The test of Popov, Belevitch and Hautus: [A − μI, B] has full rank for every mode μ that does not decay by itself."""
+    """Raise unless [A − μI, B] has full rank for every mode μ that does not decay by itself.
+
+    This is the test of Popov, Belevitch and Hautus.
+    """
     size = len(problem.a)
     for eigenvalue in np.linalg.eigvals(problem.a):
         reach = np.hstack([problem.a - eigenvalue * np.eye(size), problem.b])
         if unstable(eigenvalue) and np.linalg.matrix_rank(reach) < size:
             raise ConfigError(
-                f"(A, B) is not stabilisable: the eigenvalue {eigenvalue:.6g} of A has {description}, and no control through B reaches its mode, so "
-                f"the cost of an infinite horizon is infinite. Use a finite horizon, or a B that reaches it."
+                f"(A, B) is not stabilisable: the eigenvalue {eigenvalue:.6g} of A has {description}, and no "
+                f"control through B reaches its mode, so the infinite-horizon cost is infinite. "
+                f"Use a finite horizon, or a B that reaches this mode."
             )
 
 
@@ -167,8 +181,9 @@ def _solve_stationary(solver: Callable[..., Matrix], problem: LinearQuadratic) -
         return _symmetric(solver(problem.a, problem.b, problem.q, problem.r))
     except np.linalg.LinAlgError as error:
         raise ConfigError(
-            f"The Riccati equation has no stabilising solution: {error} The usual cause is a mode of A on the border of stability that Q does not "
-            f"see, so that nothing is gained by bringing it to rest. Let Q weigh it, or use a finite horizon."
+            f"The Riccati equation has no stabilising solution: {error} The usual cause is a marginally "
+            f"stable mode of A that Q does not weight, so that bringing it to rest gains nothing. "
+            f"Give it a weight in Q, or use a finite horizon."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A solution of an optimal control problem, with the evidence that it is one."""
+"""A solution of an optimal control problem, with residuals that show whether it is one."""
 
 import dataclasses
 from typing import NamedTuple
@@ -14,30 +14,33 @@ from costate.control.arcs import AbstractArcs, slopes
 from costate.control.boundary_value import Extremal, condition_residuals, rate_residual
 from costate.control.problem import ControlProblem, hamiltonian
 
-# Rows of a solution, and the fewest for one arc.
+# Rows of a whole solution, and the fewest of one arc.
 ROWS = 400
 ROWS_OF_AN_ARC = 12
-# Values of each control component with which the one that was found is compared.
+# Grid values of each control component with which the solution's control is compared.
 GRID = 101
-# Pieces of each arc for the quadrature of the running cost, with a Gauss-Legendre rule of so many points on each.
+# Pieces of each arc for the quadrature of the running cost, and Gauss-Legendre nodes on each piece.
 PIECES, NODES = 64, 5
 
 
 class Residuals(NamedTuple):
-    """How far Pontryagin's conditions are from holding; all of them vanish at a solution."""
+    """Violations of Pontryagin's conditions. All are zero at a solution."""
 
     dynamics: float
-    """Of ẋ = ∇_λ H and λ̇ = −∇_x H, relative to 1 + |rate|, at points between those of the solver."""
+    """Violation of ẋ = ∇_λ H and λ̇ = −∇_x H, relative to 1 + |rate|, between the solver's points."""
     boundary: float
-    """Of the initial state, of the final state where one is given, of continuity, and of the horizon where one is given."""
+    """Violation of the initial state, of continuity, and of the final state and horizon if they are given."""
     transversality: float
-    """Of λ(t_f) = ∇Φ where the final state is free, and of H(t_f) = 0 where the final time is."""
+    """Violation of λ(t_f) = ∇Φ if the final state is free, and of H(t_f) = 0 if the final time is free."""
     switching: float
-    """Of the slopes at which the control law changes from one piece to the next."""
+    """Distance of the slopes at switches from those at which the control law changes pieces."""
     minimisation: float
-    """The most by which another control on a grid has a smaller Hamiltonian, relative to 1 + |H|."""
+    """Largest decrease of the Hamiltonian by any other control on a grid, relative to 1 + |H|."""
     hamiltonian_drift: float
-    """Range of H over time, relative to 1 + |H|; the problems here do not depend on time, so H is constant."""
+    """Range of H over time, relative to 1 + |H|.
+
+    H is constant, because the problems do not depend on time.
+    """
 
 
 TOLERANCES = Residuals(
@@ -52,7 +55,10 @@ TOLERANCES = Residuals(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """States, co-states and controls over time. Where a control jumps, its time occurs twice, with the values on both sides."""
+    """States, co-states and controls over time.
+
+    The time of a jump of the control occurs twice, with the values on both sides.
+    """
 
     name: str
     times: Float[np.ndarray, " T"]
@@ -60,16 +66,19 @@ class Solution:
     costates: Float[np.ndarray, "T X"]
     controls: Float[np.ndarray, "T U"]
     slopes: Float[np.ndarray, "T U"]
-    """s = gᵀλ; the switching function of Appendix C is σ = −s."""
+    """s = gᵀλ. The switching function of Appendix C is σ = −s."""
     kinks: Float[np.ndarray, "L U"]
-    """The slopes at which the control law changes its piece; infinite where it does not."""
+    """Slopes at which the control law changes pieces. Infinite if it does not."""
     hamiltonians: Float[np.ndarray, " T"]
     cost: float
     switching_times: Float[np.ndarray, " K"]
-    """When the control law changes its piece: a jump of a bang-bang control, or a limit that is reached or left."""
+    """Times at which the control law changes pieces, for example by a jump or at a limit."""
     residuals: Residuals
     converged: bool
-    """Whether every residual is within `TOLERANCES`: all necessary conditions hold. Where the problem is not convex, the minimum may be local."""
+    """Whether every residual is within `TOLERANCES`, so that all necessary conditions hold.
+
+    If the problem is not convex, the minimum may be local.
+    """
     message: str
 
     @property
@@ -78,11 +87,11 @@ class Solution:
 
 
 def as_solution(extremal: Extremal) -> Solution:
-    """The solver's polynomials as rows, cost and residuals."""
+    """Sample the solver's polynomials, and add the cost and the residuals."""
     problem = extremal.problem
     times, points, controls = _rows(extremal)
-    witness = examine(problem, points, controls)
-    residuals = _residuals(extremal, witness)
+    check = examine(problem, points, controls)
+    residuals = _residuals(extremal, check)
     failed = [
         name
         for name, value, allowed in zip(Residuals._fields, residuals, TOLERANCES, strict=True)
@@ -94,22 +103,33 @@ def as_solution(extremal: Extremal) -> Solution:
         else "converged"
     )
     return Solution(
-        name=problem.name, times=times, states=points[:, 0], costates=points[:, 1], controls=controls, slopes=witness.slopes,
-        kinks=np.asarray(problem.control_cost.kinks(problem.limit)), hamiltonians=witness.hamiltonians, cost=_cost(extremal),
-        switching_times=extremal.switching_times, residuals=residuals, converged=not failed, message=message,
-    )  # fmt: skip
+        name=problem.name,
+        times=times,
+        states=points[:, 0],
+        costates=points[:, 1],
+        controls=controls,
+        slopes=check.slopes,
+        kinks=np.asarray(problem.control_cost.kinks(problem.limit)),
+        hamiltonians=check.hamiltonians,
+        cost=_cost(extremal),
+        switching_times=extremal.switching_times,
+        residuals=residuals,
+        converged=not failed,
+        message=message,
+    )
 
 
 def _rows(
     extremal: Extremal,
 ) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "T 2 X"], Float[np.ndarray, "T U"]]:
-    """Times, states with co-states, and controls, arc after arc, with about as many rows for each as it is long."""
+    """Return times, states with co-states, and controls, with rows in proportion to each arc's duration."""
     shares = np.abs(extremal.durations) / np.abs(extremal.durations).sum()
     starts = np.concatenate([[0.0], extremal.switching_times])
     times, points, controls = [], [], []
     for arc, (start, duration, share) in enumerate(zip(starts, extremal.durations, shares, strict=True)):
         progress = np.linspace(0.0, 1.0, max(ROWS_OF_AN_ARC, round(ROWS * share)))
-        # All arcs at as many points as the longest could have, so that one compiled program serves each of them.
+        # Every arc is padded to the size of the longest possible one, so that they share one compiled
+        # program.
         everywhere = extremal.points(np.pad(progress, (0, ROWS - len(progress)), mode="edge"))
         times.append(start + duration * progress)
         points.append(everywhere[: len(progress), arc])
@@ -121,26 +141,29 @@ def _rows(
     return np.concatenate(times), np.concatenate(points), np.concatenate(controls)
 
 
-class Witness(NamedTuple):
-    """What is seen of the Hamiltonian at points of a trajectory."""
+class HamiltonianCheck(NamedTuple):
+    """The Hamiltonian and related quantities at points of a trajectory."""
 
     hamiltonians: Float[np.ndarray, " T"]
     slopes: Float[np.ndarray, "T U"]
     improvements: Float[np.ndarray, " T"]
-    """How much smaller the Hamiltonian would be if one component of the control had another value on a grid within its limits; at least 0."""
+    """Largest decrease of the Hamiltonian when one control component takes another value on a grid.
+
+    At least 0.
+    """
 
 
 def examine(
     problem: ControlProblem, points: Float[np.ndarray, "T 2 X"], controls: Float[np.ndarray, "T U"]
-) -> Witness:
-    """The Hamiltonian at states, co-states and controls, and beside these controls."""
+) -> HamiltonianCheck:
+    """Evaluate the Hamiltonian at states, co-states and controls, and at other controls on a grid."""
     reach = np.where(np.isfinite(problem.limit), problem.limit, 2.0 * np.abs(controls).max(axis=0) + 1.0)
     padding = -len(points) % ROWS
     rows, held = (
         jnp.asarray(np.concatenate([values, np.repeat(values[-1:], padding, axis=0)]))
         for values in (points, controls)
     )
-    return Witness(
+    return HamiltonianCheck(
         *(
             np.asarray(part)[: len(points)]
             for part in _examine(problem, rows, held, jnp.asarray(np.linspace(-reach, reach, GRID)))
@@ -176,9 +199,9 @@ def _controls(
     return jax.vmap(lambda point: arcs.controls(problem, point))(points)
 
 
-def _residuals(extremal: Extremal, witness: Witness) -> Residuals:
+def _residuals(extremal: Extremal, check: HamiltonianCheck) -> Residuals:
     problem, count = extremal.problem, extremal.arcs.count
-    size, scale = problem.state_size, 1.0 + float(np.abs(witness.hamiltonians).max())
+    size, scale = problem.state_size, 1.0 + float(np.abs(check.hamiltonians).max())
     conditions = np.abs(condition_residuals(extremal))
     start, switching, end, timing = np.split(
         conditions, np.cumsum([size + 2 * size * (count - 1), count - 1, size])
@@ -191,8 +214,8 @@ def _residuals(extremal: Extremal, witness: Witness) -> Residuals:
         boundary=_largest(*boundary),
         transversality=_largest(*transversality),
         switching=_largest(switching),
-        minimisation=float(witness.improvements.max()) / scale,
-        hamiltonian_drift=float(np.ptp(witness.hamiltonians)) / scale,
+        minimisation=float(check.improvements.max()) / scale,
+        hamiltonian_drift=float(np.ptp(check.hamiltonians)) / scale,
     )
 
 
@@ -201,7 +224,7 @@ def _largest(*parts: np.ndarray) -> float:
 
 
 def _cost(extremal: Extremal) -> float:
-    """∫ q + c dt + Φ, by quadrature of the polynomials on every arc."""
+    """Return ∫ q + c dt + Φ, by quadrature of the polynomials on every arc."""
     nodes, weights = roots_legendre(NODES)
     progress = ((np.arange(PIECES)[:, None] + 0.5 + 0.5 * nodes[None, :]) / PIECES).ravel()
     running = np.asarray(

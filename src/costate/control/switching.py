@@ -1,4 +1,4 @@
-"""Which pieces of the control law a trajectory passes through, read off its slopes s = gᵀλ."""
+"""Find the pieces of the control law that a trajectory passes through, from its slopes s = gᵀλ."""
 
 import equinox as eqx
 import jax
@@ -9,14 +9,15 @@ from costate._base.types import Array, Float
 from costate.control.arcs import SwitchedArcs, slopes
 from costate.control.problem import ControlProblem
 
-# Crossings nearer to the ends, or to each other, than this share of the horizon are taken for errors of the trajectory.
+# Crossings nearer than this share of the horizon to its ends, or to each other, count as errors of the
+# trajectory.
 SHORTEST = 1e-4
 
 
 def split_at_kinks(
     problem: ControlProblem, times: Float[np.ndarray, " T"], points: Float[np.ndarray, "T 2 X"]
 ) -> tuple[SwitchedArcs, Float[np.ndarray, " K"]]:
-    """The arcs between the times at which a slope crosses a kink of its minimiser, and how long they last."""
+    """Return the arcs between crossings of a kink of the minimiser by a slope, and their durations."""
     found = np.asarray(_slopes(problem, jnp.asarray(points)))
     crossings = _crossings(times, found, np.asarray(problem.control_cost.kinks(problem.limit)))
     borders = np.concatenate([times[:1], [when for when, _, _ in crossings], times[-1:]])
@@ -33,7 +34,7 @@ def split_at_kinks(
 def _crossings(
     times: Float[np.ndarray, " T"], found: Float[np.ndarray, "T U"], kinks: Float[np.ndarray, "K U"]
 ) -> list[tuple[float, int, float]]:
-    """(time, component, level) of each crossing in the order of time, by linear interpolation."""
+    """Return (time, component, level) of each crossing in order of time, by linear interpolation."""
     crossings = []
     for level_index, component in np.ndindex(*kinks.shape):
         level = float(kinks[level_index, component])
@@ -51,7 +52,7 @@ def _crossings(
 def _without_slivers(
     crossings: list[tuple[float, int, float]], start: float, end: float
 ) -> list[tuple[float, int, float]]:
-    """Leave out crossings at the very ends, and pairs in which one component crosses a level and is back at once."""
+    """Drop crossings at the very ends, and pairs in which a component crosses a level and returns at once."""
     shortest = SHORTEST * (end - start)
     kept: list[tuple[float, int, float]] = []
     for crossing in crossings:
@@ -71,7 +72,7 @@ def _slopes(problem: ControlProblem, points: Float[Array, "T 2 X"]) -> Float[Arr
 def _pieces(
     problem: ControlProblem, at: Float[Array, "K U"]
 ) -> tuple[Float[Array, "K U"], Float[Array, "K U U"]]:
-    """The minimiser around each slope as offset + gain · slope, which is exact between kinks."""
+    """Return the minimiser around each slope as offset + gain · slope, which is exact between kinks."""
 
     def piece(slope: Float[Array, " U"]) -> tuple[Float[Array, " U"], Float[Array, "U U"]]:
         gain = jax.jacfwd(problem.control_cost.minimiser)(slope, problem.limit)

@@ -1,4 +1,4 @@
-"""Control-affine systems ẋ = f(x) + g(x)u with few constants, for problems whose answers are known or can be computed."""
+"""Control-affine systems ẋ = f(x) + g(x)u with few parameters, as sources of reference solutions."""
 
 import abc
 
@@ -12,15 +12,15 @@ GRAVITY = 9.81
 
 
 class AbstractSystem(eqx.Module):
-    """The dynamics alone, without costs."""
+    """The dynamics of a system, without costs."""
 
     @abc.abstractmethod
     def drift(self, state: Float[Array, " X"]) -> Float[Array, " X"]:
-        """f(x)."""
+        """Return f(x)."""
 
     @abc.abstractmethod
     def influence(self, state: Float[Array, " X"]) -> Float[Array, "X U"]:
-        """g(x)."""
+        """Return g(x)."""
 
 
 class LinearSystem(AbstractSystem):
@@ -34,7 +34,8 @@ class LinearSystem(AbstractSystem):
             raise ConfigError(f"A has shape {self.a.shape}, but it must be a square matrix.")
         if self.b.ndim != 2 or self.b.shape[0] != self.a.shape[0]:
             raise ConfigError(
-                f"B has shape {self.b.shape}, but with A of shape {self.a.shape} it must have {self.a.shape[0]} rows."
+                f"B has shape {self.b.shape}, but with A of shape {self.a.shape} it must have "
+                f"{self.a.shape[0]} rows."
             )
 
     def drift(self, state: Float[Array, " X"]) -> Float[Array, " X"]:
@@ -45,7 +46,7 @@ class LinearSystem(AbstractSystem):
 
 
 def double_integrator() -> LinearSystem:
-    """A unit mass on a line, pushed: x = (position, velocity)."""
+    """Return a unit mass on a line, driven by a force: x = (position, velocity)."""
     return LinearSystem(jnp.asarray([[0.0, 1.0], [0.0, 0.0]]), jnp.asarray([[0.0], [1.0]]))
 
 
@@ -66,7 +67,10 @@ class Pendulum(AbstractSystem):
 
 
 class CartPole(AbstractSystem):
-    """A cart on a rail, pushed, with a point mass on a massless pole: x = (position, angle from upright, and their velocities)."""
+    """A cart on a rail, driven by a force, with a point mass on a massless pole.
+
+    The state is x = (position, angle from upright, and their velocities).
+    """
 
     cart_mass: float = 1.0
     pole_mass: float = 0.1
@@ -76,7 +80,7 @@ class CartPole(AbstractSystem):
         _, angle, speed, spin = state
         sine, cosine = jnp.sin(angle), jnp.cos(angle)
         inertia = self.cart_mass + self.pole_mass * sine**2
-        # Two coupled equations of motion, solved for the accelerations.
+        # The two coupled equations of motion, solved for the accelerations.
         acceleration = self.pole_mass * sine * (self.length * spin**2 - GRAVITY * cosine) / inertia
         turning = (GRAVITY * sine - acceleration * cosine) / self.length
         return jnp.stack([speed, spin, acceleration, turning])

@@ -1,8 +1,10 @@
-"""First guesses for the boundary-value solver: the problem with controls held constant over short steps, minimised over them directly.
+"""First guesses for the boundary-value solver, by direct minimisation over controls held for short steps.
 
-The method is iterated LQR with limits (Tassa, Mansard and Todorov, 2014): linearise the motion and square the cost around a trajectory, solve that by
-the Riccati recursion, and follow its feedback, which keeps unstable systems on course where a change of open-loop controls would throw them off. The
-gradient of its value function is the guess of the co-state. A fixed final state is approached by the method of multipliers.
+The method is iterated LQR with limits (Tassa, Mansard and Todorov, 2014). It linearises the motion and makes
+the cost quadratic around a trajectory, solves that problem by the Riccati recursion, and follows the
+resulting feedback. The feedback keeps unstable systems on course, which a change of open-loop controls would
+not. The gradient of the value function is the guess of the co-state. A fixed final state is approached by the
+method of multipliers.
 """
 
 import dataclasses
@@ -19,47 +21,51 @@ from costate.control.costs import FreeControl
 from costate.control.problem import Control, ControlProblem, State
 
 STEPS = 80
-# Where the final time is free, it is first looked for among these; the boundary-value solver does the rest.
+# Candidates for a free final time. The boundary-value solver refines the best one.
 FINAL_TIMES = tuple(np.geomspace(0.3, 30.0, 9).tolist())
-# Controls to start from, as the number of half waves. None of them is a symmetric point, such as a pendulum that hangs and is left alone.
+# Initial controls, given as a number of half waves. None of them leaves the system at a symmetric point, such
+# as a pendulum hanging at rest.
 HALF_WAVES = (1, 3)
 PENALTIES = (1e1, 1e2, 1e3, 1e4)
 ITERATIONS = 60
-# Relative gain below which a trajectory counts as optimal.
+# A trajectory counts as optimal when the relative gain falls below this.
 SMALLEST_GAIN = 1e-9
-# Damping of the steps: where it starts, and the value at which the search is given up.
+# Damping of the steps: the initial value, and the value at which the search stops.
 FIRST_DAMPING, LARGEST_DAMPING = 1e-4, 1e8
 STRIDES = 2.0 ** -np.arange(10.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Guess:
-    """A trajectory with its co-states, good enough to start from."""
+    """A trajectory and its co-states, from which the boundary-value solver can start."""
 
     states: Float[np.ndarray, "T X"]
     costates: Float[np.ndarray, "T X"]
     final_time: float
     cost: float
     miss: float
-    """How far the end is from the final state; 0 where none is given."""
+    """Distance between the end and the final state. 0 if none is given."""
 
     @property
     def points(self) -> Float[np.ndarray, "T 1 2 X"]:
-        """As one arc."""
+        """The trajectory as a single arc."""
         return np.stack([self.states, self.costates], axis=1)[:, None]
 
 
 class Plan(NamedTuple):
-    """A sequence of controls and where it leads."""
+    """A sequence of controls and the resulting states."""
 
     states: Float[Array, "T+1 X"]
     controls: Float[Array, "T U"]
     objective: Float[Array, ""]
-    """The cost with the penalty."""
+    """The cost including the penalty."""
 
 
 class Penalised(eqx.Module):
-    """A problem at a given final time, with m·(x − x_f) + p|x − x_f|² added to the terminal cost where a final state is given."""
+    """A problem with a given final time and a penalty on missing the final state, if one is given.
+
+    The terminal cost is increased by m·(x − x_f) + p|x − x_f|².
+    """
 
     problem: ControlProblem
     step: Float[Array, ""]
@@ -78,7 +84,7 @@ class Penalised(eqx.Module):
 
 
 def transcribe(problem: ControlProblem) -> Guess:
-    """The best of several local minima: whatever ends nearest to the final state, then what costs least."""
+    """Return the best of several local minima: the nearest to the final state, then the cheapest."""
     starts = (
         [(HALF_WAVES[0], time) for time in FINAL_TIMES]
         if problem.horizon is None
@@ -89,16 +95,19 @@ def transcribe(problem: ControlProblem) -> Guess:
 
 
 def closest_approach(problem: ControlProblem, final_state: Float[Array, " X"]) -> float:
-    """How near to a state any control that was found comes within the horizon and the limits, whatever it costs."""
+    """Return the smallest distance from a state found at any cost within the horizon and the limits."""
     reach = dataclasses.replace(
-        problem, state_cost=lambda x: jnp.zeros_like(x[0]), control_cost=FreeControl(), terminal_cost=lambda x: jnp.sum((x - final_state) ** 2),
+        problem,
+        state_cost=lambda x: jnp.zeros_like(x[0]),
+        control_cost=FreeControl(),
+        terminal_cost=lambda x: jnp.sum((x - final_state) ** 2),
         final_state=None,
-    )  # fmt: skip
+    )
     return float(np.sqrt(transcribe(reach).cost))
 
 
 def _minimise(problem: ControlProblem, waves: int, final_time: float) -> Guess:
-    """One local minimum, with a growing penalty on missing the final state."""
+    """Return one local minimum, found with a growing penalty on missing the final state."""
     amplitude = 0.3 * jnp.where(jnp.isfinite(problem.limit), problem.limit, 1.0)
     controls = jnp.outer(jnp.sin(jnp.pi * waves * (jnp.arange(STEPS) + 0.5) / STEPS), amplitude)
     multiplier = jnp.zeros(problem.state_size)
@@ -106,7 +115,7 @@ def _minimise(problem: ControlProblem, waves: int, final_time: float) -> Guess:
         penalised = Penalised(problem, jnp.asarray(final_time / STEPS), multiplier, jnp.asarray(weight))
         plan = _descend(penalised, controls)
         miss = penalised.miss(plan.states[-1])
-        # The multiplier moves by the gradient of the penalty.
+        # The method of multipliers: the multiplier moves by the gradient of the penalty.
         controls, multiplier = plan.controls, multiplier + 2.0 * weight * miss
     _, costates = _improve(penalised, plan, jnp.asarray(FIRST_DAMPING))
     cost = float(
@@ -118,7 +127,7 @@ def _minimise(problem: ControlProblem, waves: int, final_time: float) -> Guess:
 
 
 def _descend(penalised: Penalised, controls: Float[Array, "T U"]) -> Plan:
-    """Steps of iterated LQR until nothing is gained any more."""
+    """Take steps of iterated LQR until the gain is negligible."""
     plan, damping = _start(penalised, controls), FIRST_DAMPING
     for _ in range(ITERATIONS):
         better, _ = _improve(penalised, plan, jnp.asarray(damping))
@@ -135,7 +144,10 @@ def _descend(penalised: Penalised, controls: Float[Array, "T U"]) -> Plan:
 
 
 class _Sweep(NamedTuple):
-    """The Riccati recursion around a plan: u ← u + feedforward + feedback · (x − x of the plan), and the gradient of the value."""
+    """Result of the Riccati recursion around a plan: the correction, and the gradient of the value.
+
+    The correction is u ← u + feedforward + feedback · (x − x_plan).
+    """
 
     feedforward: Float[Array, "T U"]
     feedback: Float[Array, "T U X"]
@@ -143,7 +155,7 @@ class _Sweep(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """Motion to first and cost to second order in z = (x, u), around one step of a plan."""
+    """The motion to first order and the cost to second order in z = (x, u), around one step of a plan."""
 
     jacobian: Float[Array, "X Z"]
     slope: Float[Array, " Z"]
@@ -159,7 +171,7 @@ def _start(penalised: Penalised, controls: Float[Array, "T U"]) -> Plan:
 
 @eqx.filter_jit
 def _improve(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> tuple[Plan, Float[Array, "T X"]]:
-    """The best plan of several strides along the LQR solution, and the co-states of the plan before it."""
+    """Return the best plan over several step sizes along the LQR solution, and the old plan's co-states."""
     sweep = _sweep(penalised, plan, damping)
     plans = jax.vmap(lambda stride: _follow(penalised, plan, sweep, stride))(jnp.asarray(STRIDES))
     best = jnp.nanargmin(jnp.where(jnp.isfinite(plans.objective), plans.objective, jnp.inf))
@@ -167,7 +179,7 @@ def _improve(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> tup
 
 
 def _follow(penalised: Penalised, plan: Plan, sweep: _Sweep, stride: Float[Array, ""]) -> Plan:
-    """Where the plan with its corrections leads."""
+    """Return the plan that results from the corrections."""
     limit = penalised.problem.limit
 
     def advance(
@@ -188,7 +200,7 @@ def _follow(penalised: Penalised, plan: Plan, sweep: _Sweep, stride: Float[Array
 
 
 def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Sweep:
-    """Backwards through the plan: V(x) ≈ λᵀδx + ½ δxᵀWδx at every step."""
+    """Run the Riccati recursion backwards through the plan: V(x) ≈ λᵀδx + ½ δxᵀWδx at every step."""
     size = penalised.problem.state_size
 
     def outcome(joint: Float[Array, " Z"]) -> Float[Array, " Y"]:
@@ -197,7 +209,8 @@ def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Swee
 
     def model(joint: Float[Array, " Z"]) -> _Model:
         jacobian = jax.jacfwd(outcome)(joint)
-        # Curvature of the rate alone, not of the whole step: it only sets the length of strides, and compiles in a fraction of the time.
+        # The curvature is that of the running cost alone, not of the whole step. It only affects step sizes,
+        # and compiles in a fraction of the time.
         curvature = jax.hessian(lambda z: penalised.problem.running_cost(z[:size], z[size:]))(joint)
         return _Model(jacobian[:-1], jacobian[-1], penalised.step * curvature)
 
@@ -209,7 +222,7 @@ def _sweep(penalised: Penalised, plan: Plan, damping: Float[Array, ""]) -> _Swee
         q = step.slope + step.jacobian.T @ slope
         qq = step.curvature + step.jacobian.T @ curvature @ step.jacobian
         feedforward, feedback = _limited_step(q[size:], qq[size:], control, penalised.problem.limit, damping)
-        # The value of the step that is taken, whether or not it is the best one.
+        # The value of the step that is actually taken, which may not be the best one.
         new_slope = (
             q[:size]
             + feedback.T @ (q[size:] + qq[size:, size:] @ feedforward)
@@ -233,7 +246,10 @@ def _limited_step(
     limit: Control,
     damping: Float[Array, ""],
 ) -> tuple[Control, Float[Array, "U X"]]:
-    """The minimiser of slopeᵀδu + ½ δuᵀ(Q_uu + damping)δu as δu = feedforward + feedback · δx; components that would pass a limit stop there."""
+    """Return the minimiser of slopeᵀδu + ½ δuᵀ(Q_uu + damping)δu as δu = feedforward + feedback · δx.
+
+    Components that would exceed a limit stop at it.
+    """
     width = slope.shape[0]
     values, vectors = jnp.linalg.eigh(curvature[:, -width:])
     inverse = vectors @ jnp.diag(1.0 / (jnp.maximum(values, 0.0) + damping)) @ vectors.T

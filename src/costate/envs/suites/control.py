@@ -9,7 +9,7 @@ import numpy as np
 
 from costate._base.types import Float
 from costate.control.costs import FreeControl, FuelCost
-from costate.control.discretisation import gathered_noise, held_control
+from costate.control.discretisation import accumulated_noise, held_control
 from costate.control.regulator import Regulator, best_expected_cost, estimates, stationary_value
 from costate.envs.base import Layout
 from costate.envs.tasks import TASKS, KnownOptimum, Played, Task
@@ -99,7 +99,7 @@ def line_regulator(friction: float, disturbance: float, position_noise: float | 
         sensors=np.eye(2) if position_noise is None else np.array([[1.0, 0.0]]),
         state_cost=np.diag([1.0, 0.1]),
         control_cost=np.array([[0.1]]),
-        process_noise=gathered_noise(a, np.diag([0.0, disturbance**2]), TIMESTEP),
+        process_noise=accumulated_noise(a, np.diag([0.0, disturbance**2]), TIMESTEP),
         measurement_noise=np.zeros((2, 2)) if position_noise is None else np.array([[position_noise**2]]),
         initial_covariance=START**2 * np.eye(2),
         steps=STEPS,
