@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from costate.envs.engines.gymnasium import known_id, side_by_side
+from costate.envs.engines.gymnasium import make_vector, maker_of
 from costate.envs.tasks import TASKS
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     given = parser.parse_args()
 
     env = TASKS[f"gym:{given.id}"].build(given.environments, [0])
-    plain = side_by_side(given.id, known_id(given.id), given.environments)
+    plain = make_vector(given.id, maker_of(given.id), given.environments)
     shape = (given.steps, given.environments, env.action_size)
     actions = np.random.default_rng(0).uniform(env.action_low, env.action_high, shape).astype(np.float32)
 

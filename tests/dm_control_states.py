@@ -1,8 +1,9 @@
-"""Puts dm_control into the physical state in which another engine stands, knowing only what that engine observed.
+"""Put dm_control into the physical state of another engine, given only that engine's observations.
 
-For most robots one observation gives the state, up to symmetries that no task sees, such as a shift along the floor. Where it does not, the start of
-the episode gives what is missing: how a body moves from rest tells which way it is turned, and how it answers the first actions tells the springs or
-gears that were drawn for the episode. From there on, what is not observed is what dm_control itself arrived at in the step before.
+For most robots one observation determines the state, up to symmetries that no task observes, such as a shift
+along the floor. For the others the start of the episode determines the rest: motion from rest gives the
+orientation, and the response to the first actions gives springs or gears drawn for the episode. From then on,
+unobserved quantities are those that dm_control itself reached in the previous step.
 """
 
 import os
@@ -32,58 +33,59 @@ Edit = tuple[str, Any, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """All that decides what the next step does."""
+    """The complete state, which determines the next step."""
 
     qpos: np.ndarray
     qvel: np.ndarray
     act: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    """States of the actuators."""
+    """Activations of the actuators."""
     model: tuple[Edit, ...] = ()
-    """What the episode changed in the model, such as where the target is: attribute, index, value."""
+    """The episode's changes to the model, such as the position of the target: attribute, index, value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """What an engine observed and was told to do, in one environment."""
+    """Observations and actions of one environment of an engine."""
 
     seen: list[Fields]
     actions: np.ndarray
 
 
 class UndeterminedError(Exception):
-    """The observations do not give the state."""
+    """The observations do not determine the state."""
 
 
 def load(task: SuiteTask, seed: int = 0) -> Environment:
-    """dm_control's environment as it is installed."""
+    """Load dm_control's environment as it is installed."""
     environment = suite.load(task.domain, task.goal, task_kwargs={"random": seed})
-    # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
+    # dm_control's rough terrain updates the renderer's copy of the terrain, but there is no renderer here.
     type(environment.physics).contexts = None
     return environment
 
 
 @functools.cache
 def load_softened(task: SuiteTask) -> Environment:
-    """dm_control's environment on the MuJoCo that EnvPool contains, as far as the two differ."""
+    """Load dm_control's environment with the behaviour of EnvPool's version of MuJoCo."""
     environment = load(task)
     _soften_as_mujoco_3_6(environment.physics)
     return environment
 
 
 def _soften_as_mujoco_3_6(physics: Physics) -> None:
-    """Undo a change of MuJoCo 3.7, so that what remains is a difference of the engines.
+    """Undo a change of MuJoCo 3.7, so that all remaining differences are those of the engines.
 
-    A contact is as soft as its bodies are light. MuJoCo takes that from two inverse weights of a body, one for shifting and one for turning it, which
-    it measures in the initial pose. A body on a hinge through its centre of mass cannot be shifted. Up to 3.6, which EnvPool contains, such a body
-    got the inverse weight for turning in place of the other; since 3.7 it has 0, which makes what touches it harder: the finger's spinner 64 times.
-    It is the only such body in the suite that touches anything.
+    The softness of a contact depends on two inverse weights of a body, for translation and rotation, which
+    MuJoCo measures in the initial pose. A body on a hinge through its centre of mass cannot be translated. Up
+    to 3.6, which EnvPool contains, such a body got the inverse weight of rotation instead. Since 3.7 it has
+    0, which makes its contacts harder: those of the finger's spinner by a factor of 64. It is the only such
+    body with contacts in the suite.
     """
     weights = physics.model.body_invweight0
     weights[1:] = np.where(weights[1:] == 0.0, weights[1:, ::-1], weights[1:])
 
 
 def fields(task: SuiteTask, observation: np.ndarray) -> Fields:
-    """One observation vector by names, in the precision of MuJoCo."""
+    """Return one observation vector by names, in the precision of MuJoCo."""
     ends = np.cumsum([size for _, size in task.observation])
     parts = np.split(observation.astype(np.float64), ends[:-1])
     return {name: part for (name, _), part in zip(task.observation, parts, strict=True)}
@@ -94,13 +96,13 @@ def flat(observation: Mapping[str, Any]) -> np.ndarray:
 
 
 def distance(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """The largest difference of any component, relative to the component where that is large."""
+    """Return the largest difference of any component, relative for large components."""
     a, b = flat(ours), flat(theirs)
     return float(np.max(np.abs(a - b) / np.maximum(1.0, np.abs(b))))
 
 
 def follow(task: SuiteTask, environment: Environment, episode: Episode) -> list[dm_env.TimeStep]:
-    """dm_control's answer to every action of an episode, each from the state in which the episode was when the action was taken."""
+    """Return dm_control's response to every action of an episode, each from the state before the action."""
     steps, poses = _replay(task, environment, episode, heading=0.0)
     if task.domain in HEADLESS:
         misfits = np.array(
@@ -108,7 +110,8 @@ def follow(task: SuiteTask, environment: Environment, episode: Episode) -> list[
         )
         slips = [int(i) for i in np.flatnonzero(misfits > 5e-3)]
         if task.domain == "dog":
-            # A dog feels its tilt, and its largest slip tells most. A quadruped's tilt is carried over, and is wrong after its first slip.
+            # A dog senses its tilt, and its largest slip is most informative. A quadruped's tilt is carried
+            # over, and is wrong after its first slip.
             slips.sort(key=lambda i: -misfits[i])
         if heading := next(
             filter(None, (_heading(task, environment, episode, poses[i], i) for i in slips)), None
@@ -120,7 +123,7 @@ def follow(task: SuiteTask, environment: Environment, episode: Episode) -> list[
 def _replay(
     task: SuiteTask, environment: Environment, episode: Episode, heading: float
 ) -> tuple[list[dm_env.TimeStep], list[np.ndarray]]:
-    """The answers, and the poses that dm_control itself had before each of them."""
+    """Return the responses, and the poses that dm_control itself had before each of them."""
     environment.reset()
     physics = environment.physics
     if find := OPENINGS.get((task.domain, task.goal), OPENINGS.get((task.domain, ""))):
@@ -137,8 +140,8 @@ def _replay(
 
 
 def _answer(environment: Environment, at: State, action: np.ndarray) -> dm_env.TimeStep:
-    """One step from a state, however many there were before."""
-    environment._step_count = 0  # or the episode would end after a thousand attempts
+    """Take one step from a state, whatever the number of steps before."""
+    environment._step_count = 0  # otherwise the episode would end after a thousand attempts
     place(environment.physics, at)
     return environment.step(action)
 
@@ -146,9 +149,9 @@ def _answer(environment: Environment, at: State, action: np.ndarray) -> dm_env.T
 def _nearest(
     task: SuiteTask, environment: Environment, seen: Fields, action: np.ndarray, after: Fields
 ) -> dm_env.TimeStep:
-    """The best answer from one of the states that are rounded to the same observation.
+    """Return the best response from the states that round to the same observation.
 
-    Where things just touch, the rounding of an observation to 32 bits decides whether they do, and with that how they move on.
+    If bodies barely touch, rounding an observation to 32 bits decides whether they do, and so how they move.
     """
     rng = np.random.default_rng(0)
     answers = []
@@ -164,9 +167,10 @@ def _nearest(
 def _heading(
     task: SuiteTask, environment: Environment, episode: Episode, pose: np.ndarray, step: int
 ) -> float | None:
-    """By how much to turn a body so that one step of it fits best, if that step tells.
+    """Return the heading of a body at which one step fits best, if the step depends on it.
 
-    Friction is not the same in all directions, because MuJoCo makes it a pyramid. So a foot that slides tells the heading, up to quarter turns.
+    MuJoCo's friction is a pyramid, so it depends on direction. A sliding foot therefore determines the
+    heading, up to quarter turns.
     """
     physics = environment.physics
 
@@ -197,7 +201,7 @@ def _turn(physics: Physics, heading: float) -> None:
 
 
 def state(task: SuiteTask, seen: Fields, physics: Physics) -> State:
-    """The state that an observation implies; ``physics`` knows the bodies and stands where the step before ended."""
+    """Return the state that an observation implies. ``physics`` is in the state after the previous step."""
     if task.domain in FROM_OBSERVATION:
         return FROM_OBSERVATION[task.domain](seen)
     return WITH_KINEMATICS[task.domain](seen, physics)
@@ -220,7 +224,7 @@ def joints(seen: Fields) -> State:
 
 
 def on_a_line(seen: Fields) -> State:
-    """Where a runner is along its way is not observed and does not matter."""
+    """The position of a runner along its path is not observed, and does not matter."""
     return State(np.append(0.0, seen["position"]), seen["velocity"])
 
 
@@ -264,7 +268,7 @@ def reacher(seen: Fields) -> State:
 def walker(seen: Fields) -> State:
     cosines, sines = seen["orientations"].reshape(7, 2).T
     torso, *legs = np.arctan2(sines, cosines)
-    # The joints of the legs turn against the axis of the torso, and their limits keep them within a half turn.
+    # The leg joints turn against the axis of the torso, and their limits keep them within a half turn.
     bends = -np.diff(np.reshape(legs, (2, 3)), prepend=torso).ravel()
     height_of_zero = 1.3
     return State(
@@ -273,7 +277,7 @@ def walker(seen: Fields) -> State:
 
 
 def swimmer(seen: Fields) -> State:
-    """Water and floor look the same everywhere and in all directions, so the head is at the origin and looks ahead."""
+    """Water and floor are uniform, so the head is placed at the origin and faces ahead."""
     x, y, turning = seen["body_velocities"].reshape(-1, 3).T
     neck, nose = 0.05, np.array([0.0, -0.06])
     head = [x[0] + neck * turning[0], y[0], turning[0]]
@@ -289,10 +293,13 @@ _ARM = [0, 1, 2, 3, 6, 7, 4, 5]
 
 
 def arm(seen: Fields, things: np.ndarray, velocities: np.ndarray, model: tuple[Edit, ...]) -> State:
-    """An arm and things in its plane, each given by x, z and half a quaternion, from which follows an angle up to two full turns."""
+    """Return the state of an arm and objects in its plane.
+
+    Each object is given by x, z and half a quaternion, which gives its angle up to two full turns.
+    """
     sines, cosines = seen["arm_pos"].reshape(8, 2).T
     angles = np.arctan2(sines, cosines)[_ARM]
-    # The base turns without a limit, and the sign of the hand's quaternion tells after how many turns.
+    # The base turns without a limit, and the sign of the hand's quaternion gives the number of turns.
     _, _, w, y = seen["hand_pos"]
     angles[0] += 2 * np.pi * np.round((-2 * np.arctan2(y, w) - angles[:4].sum()) / (2 * np.pi))
     x, z, w, y = things.T
@@ -305,7 +312,7 @@ def arm(seen: Fields, things: np.ndarray, velocities: np.ndarray, model: tuple[E
 
 
 def manipulator(seen: Fields, physics: Physics) -> State:
-    """The target, and what it stands in where it stands in something."""
+    """Include the target, and its container if it has one."""
     bodies = [physics.model.id2name(i, "body") for i in range(physics.model.nbody)]
     places = [body for body in bodies if body in ("target_ball", "target_peg", "cup", "slot")]
     target = seen["target_pos"]
@@ -331,7 +338,10 @@ def stacker(seen: Fields) -> State:
 
 
 def dog(seen: Fields, physics: Physics) -> State:
-    """Which way is up is felt by the torso and how it moves by the head; the heading and the spin of the ball are carried over."""
+    """The torso senses the vertical, and the head its motion.
+
+    Heading and spin of the ball are carried over.
+    """
     data = physics.data
     up = seen["z_projection"].reshape(3, 3)[1]
     torso = _upright(_rotation(data.qpos[3:7]), up)
@@ -363,7 +373,7 @@ def dog(seen: Fields, physics: Physics) -> State:
 
 
 def floating(seen: Fields, physics: Physics) -> State:
-    """Joints and all velocities are observed; where the body is and how it is turned is carried over."""
+    """Joints and all velocities are observed. Position and orientation of the body are carried over."""
     return State(np.concatenate([physics.data.qpos[:7], seen["joint_angles"]]), seen["velocity"])
 
 
@@ -372,7 +382,7 @@ def humanoid(seen: Fields, physics: Physics) -> State:
 
 
 def quadruped(seen: Fields, physics: Physics) -> State:
-    """How the torso is turned is carried over; in the arena with a ball, where it is follows from the target."""
+    """The torso's orientation is carried over. In the arena with a ball, the target gives its position."""
     qpos, qvel = physics.data.qpos.copy(), physics.data.qvel.copy()
     torso = _rotation(qpos[3:7])
     qpos[7:23], qvel[6:22], act = np.split(seen["egocentric_state"], [16, 32])
@@ -413,7 +423,7 @@ WITH_KINEMATICS: dict[str, Callable[[Fields, Physics], State]] = {
 
 
 def fish_opening(environment: Environment, episode: Episode) -> None:
-    """Without weight and in endless water a fish swims the same way whichever way it is turned, only in another direction."""
+    """Find a fish's orientation: without weight, it only changes the direction in which the fish swims."""
     physics = environment.physics
     start = State(
         np.concatenate([np.zeros(3), [1.0, 0.0, 0.0, 0.0], episode.seen[0]["joint_angles"]]), np.zeros(13)
@@ -431,7 +441,7 @@ def fish_opening(environment: Environment, episode: Episode) -> None:
 
 
 def humanoid_opening(upper_body: str, environment: Environment, episode: Episode) -> None:
-    """Which way is up is observed, but not the heading; the first velocities are given in the directions of the world and tell it."""
+    """Find the heading from the first velocities, which are observed in world coordinates."""
     if "position" in episode.seen[0]:
         return
     physics = environment.physics
@@ -447,12 +457,13 @@ def humanoid_opening(upper_body: str, environment: Environment, episode: Episode
     start.qpos[2] = seen["head_height"][0] - physics.named.data.xpos["head", "z"]
 
     def across(seen: Fields) -> np.ndarray:
-        """Horizontal velocities as complex numbers, in which a turn is a factor."""
+        """Return horizontal velocities as complex numbers, in which a turn is a factor."""
         vectors = np.stack([seen["velocity"][:2], seen["com_velocity"][:2]])
         return vectors[:, 0] + 1j * vectors[:, 1]
 
     theirs = np.array([across(seen) for seen in episode.seen[1:3]])
-    # Friction depends on the heading too, a little, where something touches from the start: so it is found again from itself.
+    # Friction depends slightly on the heading if there is contact from the start, so the heading is found by
+    # iteration.
     for _ in range(5):
         ours = np.array([across(seen) for seen in _attempt(environment, start, episode, steps=2)])
         root = Rotation.from_euler("z", np.angle(np.sum(theirs * ours.conj()))) * root
@@ -461,7 +472,10 @@ def humanoid_opening(upper_body: str, environment: Environment, episode: Episode
 
 
 def quadruped_opening(environment: Environment, episode: Episode) -> None:
-    """A quadruped is dropped. While it falls its legs move as without weight, so the rest of the torso's velocity points down."""
+    """Find a dropped quadruped's vertical.
+
+    In free fall the torso's velocity beyond the legs' effect is down.
+    """
     physics = environment.physics
     falling = 1.0e3  # high enough that nothing is touched
     start = State(physics.model.qpos0.copy(), np.zeros(physics.model.nv), np.zeros(physics.model.na))
@@ -474,13 +488,13 @@ def quadruped_opening(environment: Environment, episode: Episode) -> None:
         + turned.apply(episode.seen[1]["torso_velocity"] - ours["torso_velocity"]) / gained
     )
     if abs(np.linalg.norm(up) - 1.0) > 1e-5:
-        raise UndeterminedError("it touched the floor already in the first step")
+        raise UndeterminedError("it touched the floor in the first step")
     start.qpos[3:7] = _quaternion(_upright(Rotation.identity(), up))
     _lift(physics, start)
 
 
 def quadruped_arena_opening(environment: Environment, episode: Episode) -> None:
-    """In the arena with a ball it is dropped upright."""
+    """Set the pose: in the arena with a ball a quadruped is dropped upright."""
     physics = environment.physics
     _lift(physics, State(physics.model.qpos0.copy(), np.zeros(physics.model.nv), np.zeros(physics.model.na)))
 
@@ -508,13 +522,13 @@ OPENINGS: dict[tuple[str, str], Callable[[Environment, Episode], None]] = {
     ("quadruped", "fetch"): quadruped_arena_opening,
 }
 CARRIED = ("dog", "fish", "humanoid", "humanoid_CMU", "quadruped")
-"""Robots of whose state something is carried over from step to step."""
+"""Robots with state that is carried over from step to step."""
 HEADLESS = ("dog", "quadruped")
-"""Robots whose observation says nothing about the direction they face."""
+"""Robots whose observations do not depend on their heading."""
 
 
 def constants(task: SuiteTask, physics: Physics) -> np.ndarray:
-    """What was drawn for the episode, or for the environment, and is not observed."""
+    """Return the unobserved values drawn for the episode, or for the environment."""
     known = {
         ("lqr", "lqr_2_1"): "jnt_stiffness",
         ("lqr", "lqr_6_2"): "jnt_stiffness",
@@ -525,10 +539,11 @@ def constants(task: SuiteTask, physics: Physics) -> np.ndarray:
 
 
 def roughness(seen: Fields, physics: Physics) -> np.ndarray:
-    """How far bumps of the terrain differ that lie half a metre apart: one number if enough of them are in sight at the start, else none.
+    """Return the difference of terrain bumps half a metre apart, if enough of them are in sight at the start.
 
-    The quadruped is dropped in the middle of a bowl, so where it sees the origin tells the vertical and its height. Where the beams of its range
-    finders end is then known up to a turn about the vertical, under which the bowl stays the same. A bump is a factor on the height of the bowl.
+    The quadruped is dropped in the middle of a bowl, so the observed origin gives the vertical and its
+    height. The ends of the range finders' beams are then known up to a turn about the vertical, under which
+    the bowl is symmetric. A bump is a factor on the height of the bowl.
     """
     beams = [f"rf_{row}{column}" for row in range(4) for column in range(5)]
     size, height = physics.model.hfield_size[0, [0, 2]]
@@ -544,7 +559,7 @@ def roughness(seen: Fields, physics: Physics) -> np.ndarray:
     )
     radius = np.linalg.norm(ends[:, :2], axis=1)
     bumps = ends[:, 2] / (height * np.sin(np.pi * radius / size) ** 2)
-    # Longer beams are lost in the rounding of the hyperbolic tangent, and in the very middle the bowl is flat.
+    # Longer beams are lost to rounding in the hyperbolic tangent, and the very middle of the bowl is flat.
     seen_well = (lengths < 4.5) & (radius > 1.5) & (bumps > 0.1) & (bumps < 1.05)
     i, j = np.triu_indices(len(beams), 1)
     apart = np.linalg.norm(ends[i, :2] - ends[j, :2], axis=1)
@@ -553,7 +568,7 @@ def roughness(seen: Fields, physics: Physics) -> np.ndarray:
 
 
 def _fit(environment: Environment, episode: Episode, constants: np.ndarray, steps: int) -> None:
-    """Find the constants to which velocities answer linearly, from the first steps of an episode."""
+    """Find the constants on which velocities depend linearly, from the first steps of an episode."""
     physics = environment.physics
     effects, answers = [], []
     for before, action, after in list(zip(episode.seen[:-1], episode.actions, episode.seen[1:], strict=True))[
@@ -573,19 +588,19 @@ def _fit(environment: Environment, episode: Episode, constants: np.ndarray, step
 
 
 def _attempt(environment: Environment, start: State, episode: Episode, steps: int) -> list[Fields]:
-    """What the first actions lead to from ``start``."""
+    """Return the observations that follow from the first actions after ``start``."""
     _rest(environment.physics, start)
     return [dict(environment.step(action).observation) for action in episode.actions[:steps]]
 
 
 def _rest(physics: Physics, start: State) -> None:
-    """The state as after a reset, when the solver has no memory of a step before."""
+    """Set the state as after a reset, without the solver's warm start from a previous step."""
     physics.reset()
     place(physics, start)
 
 
 def _lift(physics: Physics, start: State) -> None:
-    """Quadrupeds are dropped from the lowest whole centimetre at which nothing touches."""
+    """Lift a quadruped to the lowest whole centimetre without contacts, from which it is dropped."""
     start.qpos[2] = 0.0
     _rest(physics, start)
     while physics.data.ncon > 0:
@@ -594,7 +609,7 @@ def _lift(physics: Physics, start: State) -> None:
 
 
 def _relative(angles: np.ndarray) -> np.ndarray:
-    """Angles of the links of a chain against each other, from their angles in the world."""
+    """Return the angles between the links of a chain, from their angles in the world."""
     return np.diff(angles, prepend=0.0)
 
 
@@ -611,6 +626,6 @@ def _quaternion(rotation: Rotation) -> np.ndarray:
 
 
 def _upright(near: Rotation, up: np.ndarray) -> Rotation:
-    """The rotation nearest to ``near`` of a body that sees the world's vertical in direction ``up``."""
+    """Return the rotation nearest to ``near`` of a body that senses the world's vertical as ``up``."""
     shift, _ = Rotation.align_vectors(near.inv().apply([0.0, 0.0, 1.0])[None], up[None])
     return near * shift

@@ -205,8 +205,8 @@ def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
 
 def test_help_of_a_command_that_shows_everything_anyway_is_the_same():
     assert shown("evaluate", "-h") == shown("evaluate", "--help") == shown("evaluate", "--help-all")
-    # The sensors default to those of training, not to those of the class.
-    assert "--dropout FLOAT             Probability that a whole observation goes dark.\n" in shown(
+    # The sensors are those of training, whatever the defaults of the class are.
+    assert "--dropout FLOAT             Probability that the whole observation blacks out.\n" in shown(
         "evaluate", "--help"
     )
 

@@ -1,4 +1,4 @@
-"""Control tasks in JAX: their motion, costs and ends, the noise in them, and that they are trained, resumed and judged like any other task."""
+"""Control tasks in JAX: motion, costs, termination and noise, and training, resuming and evaluation."""
 
 import json
 
@@ -29,7 +29,10 @@ KEY = jax.random.key(0)
 
 
 def test_lqr_moves_as_its_equations_say_and_is_disturbed_as_much():
-    """ẍ = −ẋ + u from (0.3, −0.5) with u = 0.8 for 0.1 s, and the covariance that white noise of deviation ½ gathers meanwhile."""
+    """ẍ = −ẋ + u from (0.3, −0.5) with u = 0.8 for 0.1 s, with white noise of deviation ½.
+
+    Mean and covariance after the step are compared.
+    """
     world, count = LinearQuadraticWorld(TASKS["LQR"].problem(), 6.0), 20_000
     many = jax.vmap(lambda key: world.advance(jnp.array([0.3, -0.5]), jnp.array([0.8]), key)[0])(
         jax.random.split(KEY, count)
@@ -70,7 +73,7 @@ def test_a_square_root_of_a_singular_covariance():
 
 
 def test_the_pendulum_moves_as_its_equation_says():
-    """θ̈ = 9.81 sin θ − 0.1 θ̇ + u, by another integrator."""
+    """Compare with θ̈ = 9.81 sin θ − 0.1 θ̇ + u, integrated by SciPy."""
     world, state = TorquePendulumWorld(), jnp.array([2.5, -1.3])
     after, reward, terminated = world.advance(state, jnp.array([3.0]), KEY)
     end = solve_ivp(
@@ -92,7 +95,8 @@ def test_the_pendulum_is_too_weak_to_be_lifted_but_not_to_be_held():
     push = jax.jit(lambda state: world.advance(state, jnp.array([world.action_limit]), KEY)[0])
     for _ in range(200):
         states.append(push(states[-1]))
-    # At full torque from rest it swings to nearly 2 arcsin(5/9.81) from hanging, less than the 90° beyond which it could be lifted further.
+    # At full torque from rest it swings to nearly 2 arcsin(5/9.81) from hanging. That is less than the 90°
+    # beyond which it could be lifted further.
     assert np.abs(np.array(states)[:, 0] - np.pi).max() < np.pi / 2
 
 
@@ -108,14 +112,17 @@ def test_a_double_integrator_pays_for_time_and_fuel(control_cost, expected):
 
 
 def bang_bang(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """The time-optimal law: which side of the curve x = −½v|v| the state is on decides."""
+    """Return the time-optimal control, which depends on the side of the curve x = −½v|v|."""
     return -np.sign(position + 0.5 * velocity * np.abs(velocity))
 
 
 def test_the_law_of_bang_bang_reaches_rest_in_the_least_time():
-    """In the environment, where control is held for 0.05 s and rest means within 0.1, so that the least time is met up to a few steps."""
-    # A switch from speed v that comes a step late stops 2 · 0.05 v too far away, from where it is begun anew with two more switches, each up to a
-    # step late. From the box of initial states v is at most √1.5.
+    """The environment holds controls for 0.05 s, and rest means within 0.1.
+
+    The least time is therefore reached up to a few steps.
+    """
+    # A switch from speed v that comes a step late stops 2 · 0.05 v too far away. Two more switches correct
+    # that, each up to a step late. From the box of initial states v is at most √1.5.
     missed = least_time(np.array([0.1 * np.sqrt(1.5)]), np.array([0.0]))
     edge = least_time(np.array([0.1]), np.array([0.1]))
     env = make_env("DoubleIntegratorTime", 64, [0], SensorConfig(0.0))
@@ -158,14 +165,14 @@ def test_seeds_have_episodes_of_their_own_and_the_same_alone_as_together(name):
 
 
 def test_environments_of_other_seeds_start_other_episodes_though_the_key_be_the_same():
-    """Evaluation gives its environments seeds that training never has, so that it does not meet the episodes of training."""
+    """Evaluation uses seeds that training never has, so that it does not repeat the episodes of training."""
     first, second = (TASKS["LQG"].build(3, [seed]).reset(KEY)[1].observation for seed in (3, 3 + SEED_OFFSET))
     assert not np.isin(first[:, 0], second[:, 0]).any()
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An undisturbed run of six iterations, two for each episode, on the task with noise in everything."""
+    """Return an uninterrupted run of six iterations, two per episode, on the task with all kinds of noise."""
     config = RunConfig(
         "LQG",
         steps=6 * 2 * 150,

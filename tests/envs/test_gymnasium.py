@@ -1,4 +1,4 @@
-"""Gymnasium's environments under the environment contract, whatever their way of starting anew; and what is refused."""
+"""Test Gymnasium's environments of every autoreset mode against the contract, and the rejected ones."""
 
 import dataclasses
 import functools
@@ -38,9 +38,10 @@ ACTIONS = Box(-2.0, 2.0, (1,), np.float32)
 
 
 class Counter(gymnasium.Env):
-    """Shows the number of its steps, a number drawn at its start, and the sum of its actions; every sub-environment ends after steps of its own.
+    """Observes its step count, a number drawn at its start, and the sum of its actions.
 
-    The reward is the step's action. Those with an even length terminate, those with an odd one are truncated.
+    Each sub-environment has its own episode length: an even one terminates, an odd one is truncated.
+    The reward is the step's action.
     """
 
     action_space = ACTIONS
@@ -85,7 +86,7 @@ def counters(mode=AutoresetMode.NEXT_STEP, kind=SyncVectorEnv, lengths=(3, 2)) -
 
 
 def rolled(env, actions, state=None):
-    """All steps with these actions, as one compiled program; afterwards what went wrong is raised."""
+    """Take all steps with these actions in one compiled program, then raise any error."""
     state, first = env.reset(jax.random.key(0)) if state is None else state
     program = jax.jit(
         lambda state, actions: jax.lax.scan(lambda s, a: env.step(s, a, jax.random.key(0)), state, actions)
@@ -107,7 +108,8 @@ def test_every_mode_gives_last_rows_then_first_rows_and_ignores_the_action_betwe
     env = counters(mode, kind)
     first, steps = rolled(env, ROWS)
     env.close()
-    # Counted by hand: environment 0 has episodes of 3 steps, environment 1 of 2, and each has one row more, on which the next one starts.
+    # Counted by hand: environment 0 has episodes of 3 steps, environment 1 of 2. Each has one more row, on
+    # which the next episode starts.
     np.testing.assert_array_equal(steps.observation[:, 0, 0], [1, 2, 3, 0, 1, 2, 3, 0])
     np.testing.assert_array_equal(steps.observation[:, 1, 0], [1, 2, 0, 1, 2, 0, 1, 2])
     np.testing.assert_array_equal(steps.is_last[:, 0], [0, 0, 1, 0, 0, 0, 1, 0])
@@ -117,12 +119,13 @@ def test_every_mode_gives_last_rows_then_first_rows_and_ignores_the_action_betwe
     # A truncated episode keeps its discount, a terminated one does not.
     np.testing.assert_array_equal(steps.discount[:, 0], np.ones(8))
     np.testing.assert_array_equal(steps.discount[:, 1], [1, 0, 1, 1, 0, 1, 1, 0])
-    # Ignored actions are rewarded with nothing and leave no trace in the new episode: the totals are those of its own actions.
+    # Ignored actions earn no reward and leave no trace in the new episode: the totals are those of its own
+    # actions.
     np.testing.assert_allclose(steps.reward[:, 0] * 8, [1, 2, 3, 0, 5, 6, 7, 0])
     np.testing.assert_allclose(steps.reward[:, 1] * 8, [1, 2, 0, 4, 5, 0, 7, 8])
     np.testing.assert_allclose(steps.observation[:, 0, 2] * 8, [1, 3, 6, 0, 5, 11, 18, 0])
     np.testing.assert_allclose(steps.observation[:, 1, 2] * 8, [1, 3, 0, 4, 9, 0, 7, 15])
-    # What was drawn at the start of an episode stays until its last row.
+    # The number drawn at the start of an episode stays until its last row.
     luck = np.asarray(steps.observation[:, 0, 1])
     assert first.observation[0, 1] == luck[0] == luck[2] != luck[3] == luck[6] != luck[7]
 
@@ -196,7 +199,7 @@ def test_seeds_together_see_what_each_sees_alone():
 def test_counting_steps_goes_round_and_a_state_cannot_be_stepped_from_twice(monkeypatch):
     expected = rolled(counters(), ROWS)
     # The eight steps pass the end of the count twice.
-    monkeypatch.setattr(host, "COUNTED", 3)
+    monkeypatch.setattr(host, "STEP_MODULUS", 3)
     env = counters()
     jax.tree.map(np.testing.assert_array_equal, rolled(env, ROWS), expected)
     state, _ = env.reset(jax.random.key(0))
@@ -205,7 +208,7 @@ def test_counting_steps_goes_round_and_a_state_cannot_be_stepped_from_twice(monk
     env.check()
     env.step(state, action, jax.random.key(0))
     with pytest.raises(
-        SimulationError, match="asked for step 0 when it stood at 1: a state was stepped from twice"
+        SimulationError, match="asked for step 0 but is at step 1: a state was stepped from twice"
     ):
         env.check()
 
@@ -230,14 +233,14 @@ def test_where_the_rollout_is_not_on_a_cpu_an_ordered_callback_does_the_same(mon
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-# What is refused.
+# Rejected environments.
 
 
 @pytest.mark.parametrize(
     "space", [Discrete(3), MultiDiscrete([2, 2]), Dict({"a": ACTIONS}), Box(0, 5, (2,), np.int64)]
 )
 def test_actions_that_are_not_continuous_are_refused(space):
-    with pytest.raises(ConfigError, match=r"controls here are continuous"):
+    with pytest.raises(ConfigError, match=r"only continuous controls are supported"):
         action_bounds("Env", space)
 
 
@@ -255,7 +258,7 @@ def test_images_are_refused(space):
 
 
 def test_other_observations_are_refused_with_advice():
-    with pytest.raises(ConfigError, match=r"Box or a Dict of Boxes.*FlattenObservation"):
+    with pytest.raises(ConfigError, match=r"Box or a Dict of Boxes is supported.*FlattenObservation"):
         observation_layout("Env", MultiBinary(3))
 
 
@@ -268,7 +271,7 @@ def test_an_unknown_id_is_answered_with_the_nearest_and_a_discrete_one_with_its_
         ConfigError, match=r"Unknown family of tasks 'gymn' in 'gymn:Pendulum-v1'. Did you mean gym"
     ):
         RunConfig("gymn:Pendulum-v1")
-    with pytest.raises(ConfigError, match=r"asks to import a module"):
+    with pytest.raises(ConfigError, match=r"asks Gymnasium to import a module"):
         RunConfig("gym:os:Pendulum-v1")
 
 
@@ -280,7 +283,10 @@ def test_without_gymnasium_the_extra_is_named(monkeypatch):
 
 
 class Broken(Counter):
-    """Environment of length 3 shows a NaN, of length 4 has an infinite reward, of length 5 raises, of length 6 grows; all in their second step."""
+    """Fails in its second step, in a way that depends on its length.
+
+    Length 3 observes a NaN, 4 has an infinite reward, 5 raises, and 6 grows.
+    """
 
     def step(self, action):
         seen, reward, terminated, truncated, info = super().step(action)
@@ -302,7 +308,8 @@ class Broken(Counter):
     [
         (
             3,
-            r"returned NaN or Inf: inner/total nan \(in environment 1 of seed 7, at step 2 of its episode 1\)",
+            r"returned NaN or Inf: inner/total nan "
+            r"\(in environment 1 of seed 7, at step 2 of its episode 1\)",
         ),
         (4, r"reward inf \(in environment 1 of seed 7, at step 2 of its episode 1\)"),
         (5, "raised RuntimeError 1 step after the last reset, in test_gymnasium.py.*the cable came off"),
@@ -315,7 +322,7 @@ def test_what_nothing_can_be_learnt_from_stops_with_its_environment_and_step(len
     )
     with pytest.raises(SimulationError, match=message):
         rolled(env, ROWS)
-    # A new start forgets it.
+    # A reset clears the error.
     env.reset(jax.random.key(0))
     env.check()
 
@@ -329,12 +336,12 @@ def test_a_start_that_is_not_finite_and_an_episode_that_is_too_long_are_named():
         SimulationError, match=r"returned NaN or Inf: count nan \(in environment 0 of seed 7, at step 0"
     ):
         host_env("Unborn", SyncVectorEnv([Unborn]), 1, [7], 3).reset(jax.random.key(0))
-    with pytest.raises(SimulationError, match=r"goes on after 2 steps"):
+    with pytest.raises(SimulationError, match=r"continues after 2 steps"):
         rolled(host_env("Counter", SyncVectorEnv(makers(3, 2)), 2, [7], 2), ROWS)
 
 
 class Vector(VectorEnv):
-    """Two counters in one array, with one generator; it starts all of them anew whatever the mask says."""
+    """Two counters in one array, with one generator. A reset ignores the mask and restarts both."""
 
     def __init__(self, mode, count=2):
         self.num_envs, self.metadata = count, {"autoreset_mode": mode}
@@ -355,16 +362,16 @@ class Vector(VectorEnv):
 
 
 def test_a_vector_environment_that_cannot_start_single_ones_anew_is_refused_unless_it_needs_not():
-    with pytest.raises(ConfigError, match=r"autoreset_mode SAME_STEP.*started others too.*NEXT_STEP"):
+    with pytest.raises(ConfigError, match=r"autoreset_mode SAME_STEP.*restarted others too.*NEXT_STEP"):
         host_env("Vector", Vector(AutoresetMode.SAME_STEP), 2, [7], 9)
     with pytest.raises(
-        ConfigError, match=r"does not say how its environments start anew.*autoreset_mode None"
+        ConfigError, match=r"does not declare how its environments restart.*autoreset_mode None"
     ):
         host_env("Vector", Vector(None), 2, [7], 9)
-    # One that takes a single seed for all of them can still be brought back.
+    # One that takes a single seed for all environments can still be resumed.
     env, other = (host_env("Vector", Vector(AutoresetMode.NEXT_STEP), 2, [7], 9) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, rolled(env, ROWS), rolled(other, ROWS))
-    with pytest.raises(ConfigError, match=r"made 2 environments when it was asked for 4"):
+    with pytest.raises(ConfigError, match=r"made 2 environments, but 4 were requested"):
         host_env("Vector", Vector(AutoresetMode.NEXT_STEP), 2, [7, 8], 9)
 
 
@@ -373,7 +380,7 @@ def test_a_vector_environment_that_cannot_start_single_ones_anew_is_refused_unle
 
 @pytest.fixture(scope="module")
 def counter_task():
-    """A user's own environment as a task, while the tests of this file run."""
+    """Register a user's own environment as a task while the tests of this file run."""
     register_gymnasium("TestCounter", lambda: Counter(20), episode_steps=10)
     register_gymnasium_vector(
         "TestVector",
@@ -441,7 +448,7 @@ def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_rep
     assert np.abs(found.means).max() <= 20.0
     done = export(run, "numpy", tmp_path / "numpy")
     assert done.parity.holds
-    # The environment does not say how long a step takes.
+    # The environment does not give its time step.
     assert "one for each observation." in (tmp_path / "numpy" / "README.md").read_text()
     page, collection = write_report(tmp_path / "runs")
     assert [entry.config.task for entry in collection.entries] == [counter_task]
@@ -449,7 +456,7 @@ def test_soft_actor_critic_trains_on_it_and_the_run_is_measured_exported_and_rep
 
 
 class Steady(AbstractController):
-    """Does the same in every step."""
+    """Return the same action in every step."""
 
     stats: Any = None
 

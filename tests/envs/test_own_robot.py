@@ -1,4 +1,4 @@
-"""A robot of one's own from an MJCF file, tasks from a file that the user names, and Gym's robots in EnvPool."""
+"""Test users' own robots from MJCF files, users' task files, and Gym's robots in EnvPool."""
 
 import pathlib
 import sys
@@ -17,13 +17,15 @@ from costate.envs.tasks import TASKS
 from costate.envs.worlds.mujoco_world import AbstractMujocoWorld
 
 ARM = pathlib.Path(__file__).parents[2] / "examples" / "own_robot" / "arm.py"
-MASS = """<mujoco><option timestep="{timestep}"/><worldbody><body><joint name="slide" type="slide" axis="1 0 0"/>
-<geom size="0.1" mass="{mass}" contype="0" conaffinity="0"/></body></worldbody><actuator>{motor}</actuator></mujoco>"""
+MASS = """<mujoco><option timestep="{timestep}"/>
+<worldbody><body><joint name="slide" type="slide" axis="1 0 0"/>
+<geom size="0.1" mass="{mass}" contype="0" conaffinity="0"/></body></worldbody>
+<actuator>{motor}</actuator></mujoco>"""
 MOTOR = '<motor name="pull" joint="slide" ctrllimited="true" ctrlrange="-2 2"/>'
 
 
 class Mass(AbstractMujocoWorld):
-    """A mass on a line that is pulled; far away the episode is over."""
+    """A mass on a line that is pulled. The episode terminates when it is far away."""
 
     control_timestep = 0.1
     episode_steps = 5
@@ -62,12 +64,13 @@ def test_a_mass_moves_as_newton_says_and_starts_anew_after_its_time_limit(tmp_pa
     np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, 0]), [5])
     np.testing.assert_array_equal(steps.discount, np.ones((8, 2)))
     np.testing.assert_array_equal(steps.reward[:, 0], [-1, -1, -1, -1, -1, 0, -1, -1])
-    # A force of 1 on a mass of 2, two steps of 0.05 s each time: v = 0.05 k, and by semi-implicit Euler x grows by 0.05 (v₁ + v₂).
+    # A force of 1 on a mass of 2, for two physics steps of 0.05 s: v = 0.05 k, and by semi-implicit Euler x
+    # grows by 0.05 (v₁ + v₂).
     velocity = 0.025 * np.arange(1, 11)
     np.testing.assert_allclose(steps.observation[:5, 0, 1], velocity[1::2], rtol=1e-5)
     travelled = np.asarray(steps.observation[:5, 0, 0] - first.observation[0, 0])
     np.testing.assert_allclose(travelled, np.cumsum(0.05 * velocity)[1::2], rtol=1e-4, atol=1e-6)
-    # The place of the body is that of the same moment, not of the step before.
+    # The body's position is that of the same moment, not of the step before.
     np.testing.assert_array_equal(steps.observation[..., 2], steps.observation[..., 0])
     # Starts are drawn from the seed of the episode.
     expected = np.random.default_rng(episode_seed(3, 0, 0)).uniform(-1.0, 1.0, 2)
@@ -81,7 +84,7 @@ def test_a_robot_is_brought_back_bit_for_bit(tmp_path):
 
     env, other = build(), build()
     (before, _), (later, _) = rolled(env, np.ones((8, 2, 1))), rolled(env, np.ones((8, 2, 1)))
-    # Not the same episodes again.
+    # The episodes are not repeated.
     assert not np.array_equal(before.observation, later.observation)
     env = build()
     rolled(env, np.ones((8, 2, 1)))
@@ -104,7 +107,7 @@ def test_physics_that_breaks_down_stops_the_run_instead_of_starting_anew_in_sile
 
     env = HostEnv(MujocoSimulator("Kicked", Kicked(tmp_path), 1), "Kicked", 1, [3], 5)
     with pytest.raises(
-        SimulationError, match=r"physics of environment 0 broke down at step \d of its episode \(mjWARN_BAD"
+        SimulationError, match=r"physics of environment 0 diverged at step \d of its episode \(mjWARN_BAD"
     ):
         rolled(env, np.ones((5, 1, 1)))
     env = HostEnv(MujocoSimulator("Lost", Lost(tmp_path), 1), "Lost", 1, [3], 5)
@@ -119,7 +122,7 @@ def test_worlds_that_cannot_be_trained_on_are_refused(tmp_path):
         describe("Mass", Mass(tmp_path, motor=""))
     with pytest.raises(ConfigError, match=r"actuator pull of .* has no bounds"):
         describe("Mass", Mass(tmp_path, motor='<motor name="pull" joint="slide"/>'))
-    with pytest.raises(ConfigError, match=r"multiple of the model's time step of 0.03 s"):
+    with pytest.raises(ConfigError, match=r"multiple of the model's time step, 0.03 s"):
         describe("Mass", Mass(tmp_path, timestep=0.03))
     with pytest.raises(ConfigError, match=r"MuJoCo cannot load"):
         describe("Mass", Mass(tmp_path, mass="heavy"))
@@ -150,7 +153,7 @@ def test_the_example_is_a_task_with_named_sensors(monkeypatch, capsys):
     finally:
         for name in set(TASKS.names()) - before:
             TASKS._items.pop(name)
-        # Another test may have had the example before.
+        # Another test may have imported the example before.
         for module in [name for name in set(sys.modules) - modules if name.startswith("costate_tasks_")]:
             del sys.modules[module]
 
@@ -182,7 +185,7 @@ def test_robots_of_gym_in_envpool_keep_the_contract_and_can_be_brought_back(robo
     ends, starts = np.asarray(steps.is_last), np.asarray(steps.is_first)
     np.testing.assert_array_equal(starts[1:], ends[:-1])
     assert ends.any()
-    # A fall terminates; only a whole episode of 1000 steps is cut off.
+    # A fall terminates. Only a whole episode of 1000 steps is truncated.
     if robot.startswith("Half"):
         np.testing.assert_array_equal(np.flatnonzero(ends[:, 0]), [999])
         np.testing.assert_array_equal(steps.discount, np.ones((1003, 2)))
@@ -202,5 +205,5 @@ def test_an_unknown_robot_is_answered_with_the_nearest():
 
 
 def test_an_unknown_task_may_be_one_of_a_file_that_was_not_named():
-    with pytest.raises(ConfigError, match="for a task of your own, name its Python file with --tasks FILE"):
+    with pytest.raises(ConfigError, match="for a task of your own, pass its Python file with --tasks FILE"):
         TASKS["NobodysArm"]

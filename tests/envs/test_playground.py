@@ -1,4 +1,4 @@
-"""MuJoCo Playground under the environment contract, beside dm_control in the same states, and over several seeds and devices."""
+"""Test MuJoCo Playground: the contract, dm_control in the same states, several seeds and devices."""
 
 import dataclasses
 import functools
@@ -55,7 +55,7 @@ from costate.training.programs import (
 )
 
 STEPS = 5
-"""Of an episode here; Playground itself knows no time limit."""
+"""Length of an episode here. Playground itself has no time limit."""
 ROWS = 12
 
 
@@ -69,7 +69,7 @@ def short(name, batch, seeds):
 
 @pytest.fixture(scope="module")
 def cartpoles():
-    """Two of them, and a program that rolls them."""
+    """Return two environments and a compiled program that steps them."""
     env = short("CartpoleSwingup", 2, [3])
 
     def rows(state, actions):
@@ -94,11 +94,11 @@ def test_episodes_end_by_their_time_limit_and_the_next_step_starts_new_ones(cart
     for i in range(2):
         np.testing.assert_array_equal(np.flatnonzero(steps.is_last[:, i]), [4, 10])
         np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, i]), [5, 11])
-    # A time limit is no termination.
+    # A time limit is not a termination.
     np.testing.assert_array_equal(steps.discount, np.ones((ROWS, 2)))
     np.testing.assert_array_equal(steps.reward[5], [0, 0])
     assert (np.asarray(steps.reward)[[0, 1, 2, 3, 4, 6]] > 0.0).all()
-    # Every start is another one, within a hundredth or so of hanging at rest in the middle.
+    # All starts differ, and are within a hundredth or so of hanging at rest in the middle.
     starts = np.concatenate([first.observation, steps.observation[5], steps.observation[11]])
     np.testing.assert_allclose(starts, np.tile([0, -1, 0, 0, 0], (6, 1)), atol=0.05)
     assert len(np.unique(starts[:, 0])) == 6
@@ -129,7 +129,7 @@ def test_physics_that_has_left_the_numbers_ends_its_episode_for_good_and_no_othe
     )
     np.testing.assert_array_equal(np.flatnonzero(steps.is_first[:, 1]), [1, 7])
     for left, right in zip(jax.tree.leaves(steps), jax.tree.leaves(sound), strict=True):
-        # Until its own episode is over the other one draws nothing, and knows nothing of it.
+        # The other one draws nothing until its own episode is over.
         np.testing.assert_array_equal(left[:, 0], right[:, 0])
 
 
@@ -148,7 +148,10 @@ def test_a_resumed_environment_needs_nothing_but_its_keys(cartpoles):
 
 
 def test_a_cartpole_is_shown_where_its_pole_was_before_the_step(cartpoles):
-    """MJX computes where bodies are before it steps, and Playground reads that; a whole control step is one of physics here."""
+    """MJX computes body positions before it steps, and Playground reads those.
+
+    Here a control step is a single physics step.
+    """
     env, roll = cartpoles
     state, first = env.reset(jax.random.key(0))
     steps = roll(state, ACTIONS)
@@ -162,8 +165,9 @@ def test_no_callback_is_in_the_program(cartpoles):
     assert "callback" not in roll.lower(state, ACTIONS).as_text()
 
 
-# Beside dm_control, in states that dm_control was in. MuJoCo itself computes positions of bodies and sensors from Playground's model, so that what is
-# compared is Playground's model, its observations and its rewards; benchmarks/parity_playground.py also compares a step in MJX.
+# Comparison with dm_control, in states of dm_control. MuJoCo itself computes body positions and sensors from
+# Playground's model, so that only Playground's model, observations and rewards are compared.
+# benchmarks/parity_playground.py also compares a step in MJX.
 
 # Observations and rewards are float32 in Playground, of numbers up to about 10.
 ROUNDING = 2e-6
@@ -184,12 +188,12 @@ def in_the_same_states(name):
 def test_observations_and_rewards_are_dm_controls_in_the_same_state(name):
     ours, observation, reward = in_the_same_states(name)
     different = parity.by_group(name, ours.observation - observation)
-    # Playground's walker shows how far the torso is tilted where dm_control shows how high it is.
+    # Playground's walker observes the tilt of the torso instead of its height.
     tilt = different.pop("upright") if name.startswith("Walker") else None
     assert tilt is None or tilt > 0.1
     assert max(different.values()) < ROUNDING
     np.testing.assert_allclose(ours.reward, reward, atol=ROUNDING)
-    # Rewards are met, and not always the same one.
+    # There are rewards, and they vary.
     assert np.ptp(reward) > 1e-3
 
 
@@ -295,7 +299,10 @@ def pendulum_config():
 
 
 def collected(seeds, layout):
-    """A rollout of new runs with two environments each, on devices of a layout: where it ran, and what it collected."""
+    """Roll out new runs with two environments each on the devices of a layout.
+
+    Return the devices and the trajectory.
+    """
     config = pendulum_config()
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
     states = fresh_states(config, seeds)
@@ -313,7 +320,7 @@ def test_seeds_together_on_two_devices_see_what_each_sees_alone_on_one():
     stage, together = collected((5, 6), Layout(seeds=1, streams=2))
     assert stage.num_devices == 2
     trajectory, _ = together.rows
-    # Two episodes end in it, so that starts are drawn inside of the program too, and blackouts are.
+    # Two episodes end in it, so that starts and blackouts are drawn inside the program too.
     assert trajectory.ends.sum() == 2 * 2 * 2
     assert 0 < (np.asarray(trajectory.observation) == 0.0).all(axis=-1).sum() < 2 * 2 * ROWS
     for n, seed in enumerate((5, 6)):
@@ -328,7 +335,10 @@ def test_seeds_together_on_two_devices_see_what_each_sees_alone_on_one():
 
 
 def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_programs_learn():
-    """Two seeds of two environments each; what a rounding error becomes in a dozen steps of a pendulum and one update is small."""
+    """Two seeds of two environments each.
+
+    A rounding error stays small over a dozen steps of a pendulum and one update.
+    """
     seeds, layout = (5, 6), Layout(seeds=1, streams=2)
     config = pendulum_config()
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
@@ -358,7 +368,10 @@ def test_environments_that_cannot_be_dealt_evenly_stay_on_one_device():
 
 
 def tiny(task, out, steps, *options):
-    arguments = f"train {task} --steps {steps} --environments 2 --rollout-length 8 --hidden-size 8 --epochs 1 --minibatches 1 --out {out}"
+    arguments = (
+        f"train {task} --steps {steps} --environments 2 --rollout-length 8 --hidden-size 8 "
+        f"--epochs 1 --minibatches 1 --out {out}"
+    )
     return main([*arguments.split(), *options])
 
 
@@ -372,7 +385,7 @@ def test_a_run_is_trained_from_the_command_line_on_two_devices(tmp_path, capsys)
 
 
 def test_training_gives_the_same_again_and_another_seed_something_else(tmp_path):
-    """Bit for bit, as with every other engine in test_determinism.py."""
+    """Resuming is exact bit for bit, as with every other engine in test_determinism.py."""
     assert_same_again(short_run("playground:CartpoleSwingup"), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The records of MuJoCo Playground's tasks, which need no Playground; and the folding of seeds that its engine relies on."""
+"""Test the records of MuJoCo Playground's tasks without Playground, and the folding of seeds."""
 
 import pathlib
 import shutil
@@ -66,7 +66,8 @@ def test_without_playground_the_extra_is_named_and_the_twin(monkeypatch):
     monkeypatch.setitem(sys.modules, "costate.envs.engines.playground", None)
     with pytest.raises(
         ConfigError,
-        match=r"playground:WalkerStand needs MuJoCo Playground.*costate\[playground\].*WalkerStand is the same task in EnvPool",
+        match=r"playground:WalkerStand needs MuJoCo Playground.*costate\[playground\].*"
+        r"use WalkerStand, the same task in EnvPool",
     ):
         TASKS["playground:WalkerStand"].build(2, [0])
 
@@ -76,7 +77,7 @@ def test_without_playground_nothing_is_written_and_an_older_run_is_kept(monkeypa
     monkeypatch.setitem(sys.modules, "costate.envs.engines.playground", None)
     out = tmp_path / "run"
     for _ in range(2):
-        # The second try says the same: nothing of the first is in its way.
+        # A second attempt gives the same message, unaffected by the first.
         assert main(["train", "playground:WalkerStand", "--out", str(out)]) == 1
         assert capsys.readouterr().err.startswith("error: playground:WalkerStand needs MuJoCo Playground")
         assert not out.exists()
@@ -92,7 +93,7 @@ def test_the_list_of_tasks_mentions_them(capsys):
 
 
 def counting(state, action, keys):
-    """Environments that count, and start anew where they have counted to 3; says in the reward whether anything started."""
+    """Environments that count to 3 and restart. The reward says whether any of them restarted."""
     over = state >= 3
     state = jax.lax.cond(over.any(), lambda: jnp.where(over, 0, state), lambda: state + 1)
     started = jnp.full(state.shape, over.any(), jnp.float32)
@@ -107,7 +108,8 @@ def test_seeds_are_folded_into_one_batch_whose_condition_stays_one():
         jax.random.split(jax.random.key(0), (2, 2)),
     )
     together, timestep = jax.vmap(step)(state, action, keys)
-    # One environment is over, so the step of all of them was a start; seen by seeds apart, the first would have counted.
+    # One environment is over, so the step restarted all of them. For each seed alone, the first would have
+    # counted.
     np.testing.assert_array_equal(together, [[0, 1], [2, 0]])
     np.testing.assert_array_equal(timestep.reward, np.ones((2, 2)))
     np.testing.assert_array_equal(timestep.observation, action)

@@ -1,4 +1,4 @@
-"""Sensor faults against their definitions: references in plain Python, closed forms of the processes, and the paper's blackout bit for bit."""
+"""Test sensor faults against plain Python, closed forms, and the paper's blackout bit for bit."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def passed_through(
     seen: np.ndarray | None = None,
     seed: int = 0,
 ) -> Reading:
-    """What becomes of readings [T, B, O] in one fault, in one compiled loop."""
+    """Pass readings [T, B, O] through one fault, in one compiled loop."""
     steps, batch, size = values.shape
     seen = np.ones(values.shape, bool) if seen is None else seen
 
@@ -65,7 +65,7 @@ def starts(steps: int, batch: int, *others: tuple[int, int]) -> np.ndarray:
 
 
 def test_the_papers_blackout_is_one_draw_for_each_observation():
-    """m_t ~ Bernoulli(1 − p), drawn from the environment's own key, and nothing else."""
+    """The only random number is m_t ~ Bernoulli(1 − p), drawn from the environment's own key."""
     config, key, step_key = SensorConfig(0.3), jax.random.key(3), jax.random.key(4)
     env = SensorEnv(AnalyticEnv(RememberedCue(), 64), config)
     state, first = env.reset(key)
@@ -76,7 +76,7 @@ def test_the_papers_blackout_is_one_draw_for_each_observation():
 
 
 def test_what_one_fault_does_does_not_depend_on_the_others():
-    """So that along a grid of noise the same observations go dark."""
+    """Then the same observations black out along a whole grid of noise."""
 
     def seen(**settings) -> np.ndarray:
         env = SensorEnv(AnalyticEnv(RememberedCue(), 4), SensorConfig(0.5, mask_input="bit", **settings))
@@ -129,8 +129,11 @@ def test_blackouts_hide_whole_observations_at_the_given_rate():
 
 
 def test_bursts_have_their_share_their_length_and_their_memory():
-    """A chain that is left with probability a = 1/L and entered with b = p/((1−p)L) is dark for b/(a+b) = p of the time, for L steps on average, with
-    autocorrelation (1 − a − b)^k after k steps."""
+    """A chain is left with probability a = 1/L and entered with b = p/((1−p)L).
+
+    It is dark for b/(a+b) = p of the time and for L steps on average, with autocorrelation (1 − a − b)^k
+    after k steps.
+    """
     p, length, batch = 0.4, 5.0, 400
     dark = ~passed_through(
         Outage(p, length, np.zeros(1, int)), np.ones((1000, batch, 1)), starts(1000, batch)
@@ -193,7 +196,10 @@ def test_holding_repeats_the_last_value_that_arrived():
 
 
 def test_a_stuck_sensor_shows_what_it_showed_and_nobody_notices():
-    """Each reading is either new or the one before, for the given share of the time and in bursts; an episode starts with a true one."""
+    """Each reading is new or the one before, for the given share of the time and in bursts.
+
+    An episode starts with a true one.
+    """
     values = np.arange(1000.0)[:, None, None] + np.zeros((1, 40, 3))
     first = starts(1000, 40, (500, 7))
     shown = passed_through(Stuck(0.25, 8.0), values, first)
@@ -236,7 +242,10 @@ def test_a_fixed_delay_shows_the_past_and_nothing_before_the_first_arrives():
 
 
 def test_a_jittered_delay_shows_the_newest_that_has_arrived():
-    """An observation of age k has not arrived with probability P(d > k), so the newest is older than k with probability Π_{i≤k} P(d > i)."""
+    """An observation of age k has not arrived with probability P(d > k).
+
+    The newest is therefore older than k with probability Π_{i≤k} P(d > i).
+    """
     fixed, jitter, steps, batch = 1, 3, 400, 200
     values = np.arange(float(steps))[:, None, None] + np.zeros((1, batch, 1))
     shown = passed_through(Delay(fixed, jitter), values, starts(steps, batch)).value[..., 0]
@@ -258,7 +267,7 @@ def test_absent_sensors_are_found_by_name():
     np.testing.assert_array_equal(
         np.flatnonzero(absent_sensors(SensorConfig(hide=("height", "velocity")), walker)), np.arange(14, 24)
     )
-    # Spelt otherwise in dm_control, but velocities all the same.
+    # dm_control spells some of these differently, but all are velocities.
     names = {"DogRun": 73 + 3, "SwimmerSwimmer6": 18, "StackerStack2": 8 + 6, "QuadrupedWalk": 3}
     for task, count in names.items():
         assert absent_sensors(SensorConfig(hide=("velocity",)), TASKS[task].observation).sum() == count
@@ -298,7 +307,8 @@ def test_all_faults_at_once_are_the_same_for_a_seed_alone_and_among_others():
     for i in range(2):
         alone = SensorEnv(world(3, (i,)), config, TASKS["LQR"].observation)
         readings = jax.jit(lambda s, t, alone=alone: walk(alone, s, t))(*alone.reset(keys[i]))
-        # Two programs, which may round the world's own arithmetic and a scaled draw in another way; a draw that is another is off by far more.
+        # The two programs may round the world's arithmetic and scaled draws differently. A different draw
+        # would be off by far more.
         np.testing.assert_allclose(readings, every[i], rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(readings == 0.0, every[i] == 0.0)
 
@@ -310,11 +320,11 @@ def test_all_faults_at_once_are_the_same_for_a_seed_alone_and_among_others():
         ({"noise": -0.1}, "noise is -0.1, but it must be a number that is at least 0"),
         ({"drift": float("inf")}, "drift is inf"),
         ({"delay": -1}, "delay is -1"),
-        ({"burst_length": 0.5}, "a burst takes at least 1 step"),
+        ({"burst_length": 0.5}, "a burst lasts at least 1 step"),
         ({"dropout": 0.0, "burst_length": 5.0}, "dropout is 0, so there are no bursts"),
         ({"dropout": 0.9, "burst_length": 2.0}, "Use a burst_length of at least 9"),
-        ({"stuck_length": 5.0}, "stuck is 0, so no sensor ever is"),
-        ({"dropout": 0.0, "dark": "hold"}, "nothing ever goes dark"),
+        ({"stuck_length": 5.0}, "stuck is 0, so no sensor is ever stuck"),
+        ({"dropout": 0.0, "dark": "hold"}, "nothing ever blacks out"),
         ({"delay": 900, "delay_jitter": 100}, "an episode of this task has 1000 steps"),
         ({"hide": ("velocities",)}, "no such group of sensors. Did you mean velocity"),
         ({"hide": ("position", "velocity")}, "no sensor is left"),
@@ -331,7 +341,7 @@ def test_bursts_of_nothing_else_than_darkness_need_no_length():
 
 def test_configs_with_and_without_faults_are_read_back():
     plain = RunConfig("WalkerStand")
-    # As it was before there were other faults, so that runs keep their folders.
+    # The hash is that from before there were other faults, so that runs keep their folders.
     assert config_hash(plain) == config_hash(from_json({"task": "WalkerStand", "sensors": {"dropout": 0.5}}))
     faulty = dataclasses.replace(
         plain, sensors=SensorConfig(hide=("velocity", "height"), burst_length=5.0, mask_input="bit")

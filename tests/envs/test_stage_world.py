@@ -1,4 +1,4 @@
-"""Worlds in JAX with exact states: their co-states against nudged returns, and against the Riccati equation where that knows them."""
+"""Test co-states of worlds in JAX against returns from perturbed states and the Riccati equation."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def some_controller(task: str) -> PolicyController:
 
 
 def cost_to_come(task: str, episode, start: int, nudge: np.ndarray, reacts: bool) -> float:
-    """−Σ γᵏ r from a nudged state on, with the noise that the episode drew, written out step by step."""
+    """Return −Σ γᵏ r from a perturbed state on, with the episode's own noise, step by step."""
     again = TASKS[task].stage(3)
     with jax.enable_x64(True):
         again._states = [jnp.asarray(row) for row in episode.stage.states()[: start + 1]]
@@ -73,7 +73,7 @@ def test_costates_are_the_gradients_of_the_cost_to_come(task):
 
 
 def test_under_the_best_gain_the_closed_loop_costate_is_riccatis():
-    """u = −Kx with the gains of the recursion of Riccati gives λ_t = 2 P_t x_t, whatever the disturbance."""
+    """u = −Kx with the Riccati gains gives λ_t = 2 P_t x_t, whatever the disturbance."""
     problem, steps = lqr(), 8
     a, b, q, r = problem.dynamics, problem.influence, problem.state_cost, problem.control_cost
     values, gains = [np.zeros((2, 2))], []
@@ -95,7 +95,7 @@ def test_under_the_best_gain_the_closed_loop_costate_is_riccatis():
         return -gain @ observation[:2], memory
 
     observations = np.column_stack([states, np.ones(steps)])
-    # The disturbances are part of the trajectory and not of the gradient, except through the states to come, which Riccati does not know of.
+    # The disturbances act on the gradient only through future states, which Riccati does not include.
     expected = np.zeros(2)
     found = closed_loop_costates(
         linearisation, react, np.stack(gains), observations, np.zeros((steps, 1)), 1.0

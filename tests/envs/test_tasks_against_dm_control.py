@@ -1,7 +1,8 @@
-"""EnvPool's tasks are dm_control's: the same shapes, the same step from the same state, and episodes that start alike.
+"""Test that EnvPool's tasks are dm_control's: shapes, steps from equal states, and starts of episodes.
 
-A step is compared from the state that EnvPool's observation implies; how episodes start, and how they go on from there, is compared by distribution.
-Only for a quadruped on rough terrain is the state out of reach, because the terrain is not observed.
+A step is compared from the state that EnvPool's observation implies. Starts and the steps after them are
+compared by distribution. Only for a quadruped on rough terrain is the state out of reach, because the terrain
+is not observed.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from costate.envs.tasks import PAPER_TASKS
 SEED = 0
 BATCH = 2
 STEPS = 5
-"""Of a short episode; a long one has a multiple of it."""
+"""Steps of a short episode. A long one has a multiple of it."""
 
 ROUGH_TERRAIN = "QuadrupedEscape"
 STEPPED = tuple(name for name in SUITE if name != ROUGH_TERRAIN)
@@ -33,15 +34,15 @@ STEPPED = tuple(name for name in SUITE if name != ROUGH_TERRAIN)
 
 @dataclasses.dataclass(frozen=True)
 class Amount:
-    """How much of a task is looked at: so much that its reward is met, as little as its simulation costs."""
+    """Number of steps tested per task: enough to reach its reward, and few enough to be fast."""
 
     starts: int = 100
-    """First observations, also those of the episodes that go on."""
+    """Number of first observations, including those of longer episodes."""
     short: int = 40
-    """Episodes of a few steps."""
+    """Number of episodes of a few steps."""
     long_steps: int = 30
     hold: int = 10
-    """Steps for which a strong action is held."""
+    """Number of steps for which a strong action is held."""
     step_short: bool = True
     """Whether short episodes are also stepped through in dm_control."""
 
@@ -67,17 +68,18 @@ AMOUNTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Closeness:
-    """How far numbers may differ, relative to their size where that is larger than 1."""
+    """Tolerances, relative to the size of a number if that is above 1."""
 
     most: float
-    """Nearly all are closer than this."""
+    """Tolerance of nearly all numbers."""
     all: float
-    """And every single one is closer than this."""
+    """Tolerance of every single number."""
 
 
 # The state is known to the 24 bits of a float32, 6e-8, and the step is compared to as many.
 SMOOTH = Closeness(most=2e-7, all=2e-6)
-# Contacts and limits of joints are stiff springs: they turn the rounding of a position into a force, and velocities show it.
+# Contacts and limits of joints are stiff springs: they turn the rounding of a position into a force, and
+# velocities show it.
 TOUCHING = Closeness(most=5e-6, all=5e-5)
 # Many of them at once, and rounding adds up along the limbs.
 ENTANGLED = Closeness(most=3e-5, all=3e-4)
@@ -86,8 +88,9 @@ CLOSENESS = {
     "ball_in_cup": SMOOTH,
     "cartpole": SMOOTH,
     "cheetah": TOUCHING,
-    # When a model is built its meshes are replaced by capsules and boxes, and the two MuJoCos agree on these only to 1e-5. Where two boxes meet, as
-    # the shoulder blades may, a MuJoCo since 3.12 finds fewer points of contact than the one in EnvPool: with other seeds a step can be 10 off.
+    # Building a model replaces its meshes by capsules and boxes, on which the two MuJoCos agree only to 1e-5.
+    # Between two boxes, such as the shoulder blades, MuJoCo since 3.12 finds fewer contact points than
+    # EnvPool's version: with other seeds a step can be 10 off.
     "dog": Closeness(most=1e-3, all=1e-1),
     "finger": TOUCHING,
     "fish": SMOOTH,
@@ -98,7 +101,7 @@ CLOSENESS = {
     "manipulator": Closeness(most=3e-5, all=3e-3),  # an object lies in a corner, or between fingers
     "pendulum": SMOOTH,
     "point_mass": SMOOTH,
-    # Forces at the toes are observed. The tilt of the torso is found from one step of falling, and is then carried over.
+    # Forces at the toes are observed. The torso's tilt is estimated from one step of falling, and kept.
     "quadruped": Closeness(most=3e-4, all=1e-2),
     "reacher": Closeness(most=2e-7, all=5e-5),  # the wrist seldom meets its limit
     # Boxes lie on each other: whether a corner touches is a matter of the last bit.
@@ -106,7 +109,8 @@ CLOSENESS = {
     "swimmer": TOUCHING,
     "walker": TOUCHING,
 }
-# A reward is a smooth function of the state, or a threshold. The larger number is for dogs, which are rewarded for touching the ground.
+# A reward is a smooth function of the state, or a threshold. The larger number is for dogs, which are
+# rewarded for contact with the ground.
 REWARD = Closeness(most=1e-6, all=1e-4)
 NEARLY_ALL = 0.95
 
@@ -138,9 +142,9 @@ class Comparison:
     reward: np.ndarray
     discount: np.ndarray
     constants: np.ndarray
-    """What was drawn for each episode and is not observed."""
+    """Values drawn for each episode that are not observed."""
     undetermined: int
-    """Episodes whose state could not be found."""
+    """Number of episodes whose state could not be inferred."""
 
 
 def amount(task: SuiteTask) -> Amount:
@@ -149,14 +153,14 @@ def amount(task: SuiteTask) -> Amount:
 
 
 def uniform_actions(rng: np.random.Generator, low: np.ndarray, high: np.ndarray, *shape: int) -> np.ndarray:
-    """Random actions; the actuators of the linear systems have no limits, so some are set here."""
+    """Return random actions, with limits for the linear systems, whose actuators have none."""
     return rng.uniform(np.maximum(low, -2.0), np.minimum(high, 2.0), (*shape, low.size)).astype(np.float32)
 
 
 def held_actions(
     rng: np.random.Generator, low: np.ndarray, high: np.ndarray, steps: int, hold: int
 ) -> np.ndarray:
-    """Strong actions in one direction for some steps, which take a robot further than noise does."""
+    """Return strong actions in one direction for some steps, which move a robot further than noise does."""
     corners = np.where(
         rng.random((steps // hold, BATCH, low.size)) < 0.5, np.maximum(low, -2.0), np.minimum(high, 2.0)
     )
@@ -167,7 +171,7 @@ def held_actions(
 
 @functools.cache
 def record(name: str) -> Recording:
-    """Episodes of the engine, the same ones each time the tests are run."""
+    """Return episodes of the engine, the same in each test run."""
     task = SUITE[name]
     much = amount(task)
     env = EnvPoolEnv(task, BATCH, [SEED], threads=1)
@@ -175,7 +179,7 @@ def record(name: str) -> Recording:
     rng = np.random.default_rng(SEED)
     low, high = env.action_low, env.action_high
 
-    # Several steps in one compiled loop, as in training. Each is run so seldom that compiling takes longest, so it is kept short.
+    # Several steps in one compiled loop, as in training. It is short, because compiling takes longest.
     @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def advance(state: Array, actions: Array) -> tuple[Array, TimeStep]:
         return jax.lax.scan(lambda state, action: env.step(state, action, key), state, actions)
@@ -231,7 +235,7 @@ def compare(task: SuiteTask, environment: states.Environment, runs: list[Run]) -
 
 @functools.cache
 def dm_controls_starts(name: str) -> np.ndarray:
-    """First observations of dm_control, as many as there are of the engine."""
+    """Return first observations of dm_control, as many as there are of the engine."""
     environment = states.load_softened(SUITE[name])
     environment.task.random.seed(SEED)
     return np.array([states.flat(environment.reset().observation) for _ in record(name).starts])
@@ -248,19 +252,22 @@ def comparison(name: str) -> Comparison:
 
 
 def require(met: bool, what: str) -> None:
-    """For what a test needs in order to mean anything; unlike a failed assertion it is never expected."""
+    """Check that a test is meaningful. Unlike an assertion, this must hold even in tests marked xfail."""
     if not met:
         raise RuntimeError(what)
 
 
 def differing(samples: dict[str, tuple[np.ndarray, np.ndarray]], level: float = 1e-3) -> list[str]:
-    """Names of the columns whose two samples come from different distributions, with a chance of ``level`` that any is named wrongly."""
+    """Return the names of the columns whose two samples come from different distributions.
+
+    The probability that any is named wrongly is ``level``.
+    """
     columns = [
         (f"{name}[{i}]", a[:, i], b[:, i]) for name, (a, b) in samples.items() for i in range(a.shape[1])
     ]
     found = []
     for name, a, b in columns:
-        # A constant is not quite the same number in two programs. Elsewhere rounding keeps such numbers together, such as a sensor at rest.
+        # A constant, such as a sensor at rest, may differ by rounding between the two programs.
         a, b = a.astype(np.float64), b.astype(np.float64)
         if np.ptp(a) < 1e-4 and np.ptp(b) < 1e-4:
             same = abs(np.mean(a) - np.mean(b)) < 1e-4
@@ -302,7 +309,7 @@ def test_a_step_from_the_same_state_gives_dm_controls_observation(name: str) -> 
     differences = comparison(name)
     assert_close(differences.observation, CLOSENESS[SUITE[name].domain])
     assert np.all(differences.discount == 0.0)
-    # Some quadrupeds touch the floor before it is known how they are turned.
+    # Some quadrupeds touch the floor before their orientation is known.
     assert differences.undetermined <= len(differences.constants)
 
 
@@ -314,8 +321,9 @@ def test_a_step_from_the_same_state_gives_dm_controls_reward(name: str) -> None:
 
 
 HARDER_SPINNER = (
-    "EnvPool contains MuJoCo 3.6. Since 3.7 a body on a hinge through its centre of mass has no inverse weight for being shifted, so what touches "
-    "the spinner meets it 64 times as hard. The tests above undo that for dm_control, and then all steps agree."
+    "EnvPool contains MuJoCo 3.6. Since 3.7 a body on a hinge through its centre of mass has no inverse "
+    "weight for translation, so that contacts with the spinner are 64 times as hard. The tests above undo "
+    "that for dm_control, and then all steps agree."
 )
 
 
@@ -350,7 +358,10 @@ def test_the_gears_of_the_hard_point_mass_are_drawn_as_in_dm_control() -> None:
     assert not differing({"gear": (ours, theirs)})
 
 
-OTHER_POLES = "EnvPool starts all poles with a standard deviation of 0.01 rad; dm_control only the first, and the others with 0.1 rad against the pole before."
+OTHER_POLES = (
+    "EnvPool starts all poles with a standard deviation of 0.01 rad. dm_control does so only for the first, "
+    "and starts the others with 0.1 rad relative to the pole before."
+)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +393,8 @@ def test_episodes_start_and_go_on_as_in_dm_control(name: str) -> None:
 
 
 UNSMOOTHED = (
-    "dm_control draws one bump for every 2 m of terrain and smooths between them; EnvPool draws one for every point of the grid, 0.3 m apart, and "
+    "dm_control draws one bump per 2 m of terrain and smooths between them. EnvPool draws one per grid "
+    "point, 0.3 m apart, and "
     "does not smooth them. Neighbouring points differ six times as much."
 )
 

@@ -65,7 +65,7 @@ def test_what_is_asked_for_in_an_evaluation_is_not_changed_but_refused():
         evaluated_sensors(config, SensorConfig(0.0, burst_length=4.0))
     with pytest.raises(ConfigError, match="Use a burst_length of at least 7"):
         evaluated_sensors(config, SensorConfig(0.875, burst_length=4.0))
-    with pytest.raises(ConfigError, match="nothing ever goes dark"):
+    with pytest.raises(ConfigError, match="nothing ever blacks out"):
         evaluated_sensors(config, SensorConfig(0.0, dark="hold"))
     # Also where it is what training had.
     with pytest.raises(ConfigError, match="burst_length is 5, but dropout is 0, so there are no bursts"):

@@ -13,5 +13,5 @@ from costate.envs.tasks import TASKS as TASKS
 from costate.envs.tasks import Task as Task
 from costate.envs.worlds.mujoco_world import AbstractMujocoWorld as AbstractMujocoWorld
 
-# Last, because tasks may be made of anything above.
+# Last, because third-party tasks may use anything above.
 load_entry_points("costate.tasks")

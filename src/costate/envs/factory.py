@@ -1,4 +1,4 @@
-"""Builds the environments of a run: the engine that simulates the task, seen through the sensors."""
+"""Build the environments of a run: the engine that simulates the task, behind its sensors."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from costate.envs.tasks import TASKS
 
 
 def make_env(task: str, batch_size: int, seeds: Sequence[int], sensors: SensorConfig) -> AbstractEnv:
-    """``batch_size`` environments of ``task`` for each seed."""
+    """Make ``batch_size`` environments of ``task`` for each seed."""
     record = TASKS[task]
     check_sensors(sensors, record.observation, record.episode_steps)  # before an engine is started
     return SensorEnv(record.build(batch_size, seeds), sensors, record.observation)

@@ -1,6 +1,7 @@
-"""Sensors that fail: which faults there are, in which order readings meet them, and an environment that is seen through them.
+"""Sensor faults: their configuration, the order in which they apply, and an environment behind them.
 
-Faults live in the environment, so that training and evaluation see the same process (but for a warm-up that was asked for, `rollout.read_in_part`).
+Faults live in the environment, so that training and evaluation see the same process. The exception is an
+optional warm-up (`rollout.read_in_part`).
 """
 
 import dataclasses
@@ -26,23 +27,26 @@ from costate.envs.faults.outage import Outage
 from costate.envs.faults.stuck import Stuck
 
 VELOCITY = "velocity"
-"""Stands for all groups of sensors that show velocities, whatever a task calls them."""
+"""Stands for all groups of sensors that measure velocities, whatever a task calls them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SensorConfig:
-    """What is wrong with the sensors. All of it can be wrong at once; by default whole observations go dark, as in the paper."""
+    """Settings of sensor faults, which can be combined.
+
+    By default whole observations black out, as in the paper.
+    """
 
     dropout: float = 0.5
-    """Probability that a whole observation goes dark."""
+    """Probability that the whole observation blacks out."""
     group_dropout: float = 0.0
-    """Probability that a group of sensors goes dark, each by itself: those under one name, such as all joint velocities."""
+    """Probability that a group of sensors, such as all joint velocities, blacks out, each independently."""
     sensor_dropout: float = 0.0
-    """Probability that a single sensor goes dark, each by itself."""
+    """Probability that a single sensor blacks out, each independently."""
     burst_length: float | None = None
-    """Mean number of steps for which whatever goes dark stays so; None if every step is drawn by itself, as in the paper."""
+    """Mean length of blackouts in steps; None if every step is drawn independently, as in the paper."""
     dark: Literal["zero", "hold"] = "zero"
-    """What is read in the dark: zeros, as in the paper, or the last value that arrived."""
+    """Value that is read in a blackout: zeros, as in the paper, or the last value that arrived."""
     stuck: float = 0.0
     """Probability that a single sensor is stuck at its last value, unnoticed."""
     stuck_length: float = 20.0
@@ -50,22 +54,23 @@ class SensorConfig:
     noise: float = 0.0
     """Standard deviation of white noise on every sensor, in its own unit."""
     drift: float = 0.0
-    """Standard deviation by which the bias of every sensor moves in a step, in its own unit; it starts every episode at 0."""
+    """Standard deviation per step of every sensor's random-walk bias, in its own unit; it starts at 0."""
     delay: int = 0
-    """Steps for which every observation is under way."""
+    """Delay of every observation in steps."""
     delay_jitter: int = 0
-    """Largest number of steps that an observation can take beyond that; the newest that has arrived is read."""
+    """Largest random delay in steps on top of `delay`; the newest observation that has arrived is read."""
     hide: tuple[str, ...] = ()
-    """Groups of sensors that do not exist, by their names; `velocity` stands for all velocities."""
+    """Names of groups of sensors that do not exist; `velocity` stands for all velocities."""
     mask_input: Literal["none", "bit", "bits"] = "none"
-    """What a policy is told beside the readings: nothing, as in the paper; whether anything was seen; or that of every sensor."""
+    """Mask that the policy reads too: none, as in the paper; whether anything was seen; or one per sensor."""
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ConfigError(
-                    f"{name} is {value}, but a probability lies between 0 and 1. The paper trains with 0.5 and tests with 0.75."
+                    f"{name} is {value}, but a probability lies between 0 and 1. The paper trains with 0.5 "
+                    f"and tests with 0.75."
                 )
         for name in ("noise", "drift", "delay", "delay_jitter"):
             value = getattr(self, name)
@@ -77,12 +82,13 @@ class SensorConfig:
             value = getattr(self, name)
             if value is not None and not 1.0 <= value < math.inf:
                 raise ConfigError(
-                    f"{name} is {value}, but a burst takes at least 1 step. Give a mean number of steps, such as 10."
+                    f"{name} is {value}, but a burst lasts at least 1 step. Give a mean number of steps, "
+                    f"such as 10."
                 )
 
     @property
     def other_faults(self) -> dict[str, Any]:
-        """All that is wrong beside blackouts of the paper's kind, as names and values. Being told of it is no fault."""
+        """Names and values of all faults other than the paper's blackouts. A mask is not a fault."""
         fields = (field for field in dataclasses.fields(self) if field.name not in ("dropout", "mask_input"))
         return {
             field.name: getattr(self, field.name)
@@ -99,47 +105,55 @@ class SensorConfig:
 
 
 def only_blackouts(trained: SensorConfig, dropout: float | None) -> SensorConfig:
-    """Blackouts of the paper's kind, with the probability of training if None is given; raises if a policy needs or asks for more than that."""
+    """Return the paper's blackouts alone, with the probability of training if ``dropout`` is None.
+
+    Raise if the policy needs a mask, or if it was trained with other faults and ``dropout`` is None.
+    """
     if trained.mask_input != "none":
         raise ConfigError(
-            f"This policy reads a mask beside the observation (mask_input is {trained.mask_input}), for which there are no episodes with exact "
-            f"states. Use a run without one."
+            f"This policy reads a mask besides the observation (mask_input is {trained.mask_input}), which "
+            f"episodes with exact states do not provide. Use a run without a mask."
         )
     if dropout is None and trained.other_faults:
         raise ConfigError(
-            f"This run was trained with {trained}, but episodes with exact states know blackouts of whole observations only. Give --dropout to "
-            f"look at the policy under those."
+            f"This run was trained with {trained}, but episodes with exact states support only blackouts of "
+            f"whole observations. Give --dropout to evaluate the policy under those."
         )
     return SensorConfig(trained.dropout if dropout is None else dropout)
 
 
 OUTAGES = ("dropout", "group_dropout", "sensor_dropout")
 PROBABILITIES = (*OUTAGES, "stuck")
-MANNERS = {"burst_length": OUTAGES, "dark": (*OUTAGES, "delay", "delay_jitter"), "stuck_length": ("stuck",)}
-"""Settings that say in which manner others do harm, and those others: without any of them they have nothing to act on."""
+MODIFIERS = {"burst_length": OUTAGES, "dark": (*OUTAGES, "delay", "delay_jitter"), "stuck_length": ("stuck",)}
+"""Settings that modify other faults, with the faults that they modify.
+
+Without any of these they have no effect.
+"""
 LENGTHS = ("burst_length", "stuck_length")
 
 
-def acts(config: SensorConfig, manner: str) -> bool:
-    """Whether there is a fault for one of ``MANNERS`` to act on."""
-    return any(getattr(config, fault) > 0 for fault in MANNERS[manner])
+def has_effect(config: SensorConfig, modifier: str) -> bool:
+    """Return whether one of the ``MODIFIERS`` has a fault to modify."""
+    return any(getattr(config, fault) > 0 for fault in MODIFIERS[modifier])
 
 
-def without_idle(config: SensorConfig, manners: Collection[str]) -> SensorConfig:
-    """The same sensors, without those of some ``MANNERS`` that have nothing to act on."""
-    idle: dict[str, Any] = {name: getattr(SensorConfig, name) for name in manners if not acts(config, name)}
+def drop_ineffective(config: SensorConfig, modifiers: Collection[str]) -> SensorConfig:
+    """Reset those of some ``MODIFIERS`` that have no effect to their defaults."""
+    idle: dict[str, Any] = {
+        name: getattr(SensorConfig, name) for name in modifiers if not has_effect(config, name)
+    }
     return dataclasses.replace(config, **idle)
 
 
-def lengthened(config: SensorConfig, manners: Collection[str]) -> SensorConfig:
-    """The same sensors, with those bursts among some ``MANNERS`` longer that are too short for how often something fails."""
+def lengthen_bursts(config: SensorConfig, modifiers: Collection[str]) -> SensorConfig:
+    """Lengthen those bursts among some ``MODIFIERS`` that are too short for their probability of failure."""
     lengths = {
         name: getattr(config, name)
         for name in LENGTHS
-        if name in manners and getattr(config, name) is not None
+        if name in modifiers and getattr(config, name) is not None
     }
     needed: dict[str, Any] = {
-        name: max(length, *(shortest_bursts(getattr(config, fault)) for fault in MANNERS[name]))
+        name: max(length, *(shortest_bursts(getattr(config, fault)) for fault in MODIFIERS[name]))
         for name, length in lengths.items()
     }
     return dataclasses.replace(config, **needed)
@@ -155,20 +169,24 @@ def check_sensors(config: SensorConfig, layout: Layout, episode_steps: int) -> N
         check_bursts("stuck", config.stuck, "stuck_length", config.stuck_length)
     elif config.stuck_length != SensorConfig.stuck_length:
         raise ConfigError(
-            f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor ever is. Give stuck, or leave stuck_length out."
+            f"stuck_length is {config.stuck_length:g}, but stuck is 0, so no sensor is ever stuck. Set "
+            f"stuck, or leave out stuck_length."
         )
-    if config.dark == "hold" and not acts(config, "dark"):
+    if config.dark == "hold" and not has_effect(config, "dark"):
         raise ConfigError(
-            "dark is hold, but nothing ever goes dark. Give dropout, group_dropout or sensor_dropout, or leave dark out."
+            "dark is hold, but nothing ever blacks out. Set dropout, group_dropout or sensor_dropout, or "
+            "leave out dark."
         )
     if config.delay + config.delay_jitter >= episode_steps:
         raise ConfigError(
-            f"delay is {config.delay} and delay_jitter {config.delay_jitter}, but an episode of this task has {episode_steps} steps, so that an "
-            f"observation could arrive after its end. Their sum must be below {episode_steps}."
+            f"delay is {config.delay} and delay_jitter {config.delay_jitter}, but an episode of this task "
+            f"has {episode_steps} steps, so an observation could arrive after its end. Their sum must be "
+            f"below {episode_steps}."
         )
     if absent_sensors(config, layout).all():
         raise ConfigError(
-            f"hide is {', '.join(config.hide)}, but then no sensor is left. The groups of this task: {_names(layout)}."
+            f"hide is {', '.join(config.hide)}, but then no sensor is left. Groups of this task: "
+            f"{_names(layout)}."
         )
 
 
@@ -177,7 +195,7 @@ def _names(layout: Layout) -> str:
 
 
 def absent_sensors(config: SensorConfig, layout: Layout) -> Bool[np.ndarray, " O"]:
-    """Which sensors a robot does not have."""
+    """Return which sensors the robot does not have."""
     hidden = set()
     for name in config.hide:
         groups = {
@@ -185,26 +203,31 @@ def absent_sensors(config: SensorConfig, layout: Layout) -> Bool[np.ndarray, " O
         }
         if not groups:
             raise ConfigError(
-                f"hide names {name!r}, but this task has no such group of sensors. {nearest(name, tuple(n for n, _ in layout))}"
+                f"hide names {name!r}, but this task has no such group of sensors. "
+                f"{nearest(name, tuple(n for n, _ in layout))}"
             )
         hidden |= groups
     return np.repeat([name in hidden for name, _ in layout], [size for _, size in layout])
 
 
 def shows_velocity(group: str) -> bool:
-    """Whether a group of sensors shows velocities, by its name in dm_control, where one is spelt ``joint_velocites``."""
+    """Return whether a group of sensors measures velocities, by its name.
+
+    dm_control spells one of them ``joint_velocites``.
+    """
     return "veloci" in group or group.endswith("_vel")
 
 
 def faults_of(config: SensorConfig, layout: Layout) -> tuple[AbstractFault, ...]:
-    """The faults in the order in which a reading meets them: in the sensor, on its way, at the receiver."""
+    """Return the faults in the order in which they apply: in the sensor, in transit, at the receiver."""
     return tuple(fault for _, fault in numbered_faults(config, layout))
 
 
 def numbered_faults(config: SensorConfig, layout: Layout) -> tuple[tuple[int, AbstractFault], ...]:
-    """Each fault with the number of its kind, which decides what it draws: the same, whatever other faults there are beside it.
+    """Return each fault with the number of its kind, from which its random numbers are derived.
 
-    So runs and evaluations that differ in one fault meet the same others. The paper's blackout has the number 0.
+    They do not depend on other faults, so runs and evaluations that differ in one fault share the others. The
+    paper's blackout has the number 0.
     """
     sizes = [size for _, size in layout]
     whole, groups, each = (
@@ -229,14 +252,14 @@ def numbered_faults(config: SensorConfig, layout: Layout) -> tuple[tuple[int, Ab
 
 
 def inputs_beside(config: SensorConfig, observation_size: int) -> int:
-    """How many numbers a policy is told beside the readings."""
+    """Return how many numbers a policy reads besides the readings."""
     return {"none": 0, "bit": 1, "bits": observation_size}[config.mask_input]
 
 
 def with_mask(
     config: SensorConfig, value: Float[Array, "*S O"], seen: Bool[Array, "*S O"]
 ) -> Float[Array, "*S I"]:
-    """Readings, and what a policy is told beside them."""
+    """Append the mask that a policy reads, if any, to the readings."""
     if config.mask_input == "none":
         return value
     told = seen.any(axis=-1, keepdims=True) if config.mask_input == "bit" else seen
@@ -244,7 +267,10 @@ def with_mask(
 
 
 class SensorEnv(AbstractEnv):
-    """Another environment seen through failing sensors. Its state is the other's, and what the faults remember."""
+    """Another environment behind faulty sensors.
+
+    Its state is that environment's state and those of the faults.
+    """
 
     def __init__(self, env: AbstractEnv, config: SensorConfig, layout: Layout | None = None) -> None:
         layout = layout or (("observation", env.observation_size),)
@@ -259,7 +285,8 @@ class SensorEnv(AbstractEnv):
         self.action_low = env.action_low
         self.action_high = env.action_high
         self.written_in_jax = env.written_in_jax
-        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
+        # Compiled as a whole, because resets run outside of the compiled programs, where JAX would compile
+        # each operation separately.
         self._start_one = jax.jit(self._start)
         self._start_each = jax.jit(jax.vmap(self._start))
 
@@ -315,7 +342,7 @@ class SensorEnv(AbstractEnv):
         )
 
     def _draw_faults(self, key: Key[Array, ""], batch: int) -> tuple[Drawn, ...]:
-        # Number 0 gets the key itself, which is all there is for most.
+        # Number 0 gets the key itself, because most runs have only that fault.
         keys = (jax.random.fold_in(key, number) if number > 0 else key for number in self._numbers)
         return tuple(
             fault.draw(own, batch, self._env.observation_size)
@@ -325,7 +352,7 @@ class SensorEnv(AbstractEnv):
     def _read(
         self, timestep: TimeStep, states: tuple[FaultState, ...], drawn: tuple[Drawn, ...]
     ) -> tuple[tuple[FaultState, ...], TimeStep]:
-        """What is read of a time step."""
+        """Pass a time step through the faults."""
         true = timestep.observation
         everything = jnp.ones(true.shape, bool)
         reading, following = Reading(true, everything), []
@@ -339,6 +366,6 @@ class SensorEnv(AbstractEnv):
 
 @jax.jit
 def _split_each(keys: Key[Array, " N"]) -> tuple[Key[Array, " N"], Key[Array, " N"]]:
-    """Two keys from each."""
+    """Split each key into two."""
     pairs = jax.vmap(jax.random.split)(keys)
     return pairs[:, 0], pairs[:, 1]

@@ -1,4 +1,4 @@
-"""Where one episode is played with exact states: read, stepped one control at a time, and differentiated afterwards."""
+"""The interface for playing one episode with exact states: step it, read its states, and differentiate it."""
 
 import abc
 from typing import NamedTuple
@@ -11,31 +11,31 @@ from costate.envs.base import AbstractActuators
 
 
 class Outcome(NamedTuple):
-    """Of one control step."""
+    """Result of one control step."""
 
     reward: float
     terminated: bool
 
 
 class AbstractStage(abc.ABC):
-    """One environment at the start of an episode. It remembers every state that it was in. All numbers are float64."""
+    """One environment at the start of an episode. It records every state that it was in, in float64."""
 
     robot: AbstractActuators
     state_names: tuple[str, ...]
-    """Of the components of the coordinates in which derivatives are taken."""
+    """Names of the components of x, the coordinates in which derivatives are taken."""
 
     @abc.abstractmethod
     def observe(self) -> Float[np.ndarray, " O"]:
-        """y_t, as working sensors show it."""
+        """Return y_t, as working sensors report it."""
 
     @abc.abstractmethod
     def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
-        """One control step."""
+        """Take one control step."""
 
     @abc.abstractmethod
     def states(self) -> Float[np.ndarray, "S N"]:
-        """x_0 … x_T as numbers, one row more than there were steps."""
+        """Return x_0 … x_T, one row more than there were steps."""
 
     @abc.abstractmethod
     def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
-        """The steps that were made, to first order."""
+        """Linearise the steps that were made."""

@@ -1,4 +1,4 @@
-"""What a record of the DeepMind Control Suite holds, without the engines that run it."""
+"""The record of a DeepMind Control Suite task, without the engines that run it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,12 +12,12 @@ class AbstractSuiteTask(Task):
     """A control task of the DeepMind Control Suite."""
 
     domain: str
-    """The robot, as dm_control spells it."""
+    """dm_control's name of the robot."""
     goal: str
-    """The task of the robot, as dm_control spells it."""
+    """dm_control's name of the robot's task."""
     envpool_id: str
     reward: Callable[[Float[Array, "B O"]], Float[Array, " B"]] | None = None
-    """dm_control's reward as a function of the observation, for a task that EnvPool rewards wrongly."""
+    """dm_control's reward as a function of the observation, for a task whose reward EnvPool gets wrong."""
 
     @property
     def aliases(self) -> tuple[str, ...]:

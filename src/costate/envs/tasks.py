@@ -1,4 +1,4 @@
-"""One record per task: what is observed, how large it is, the paper's training budget, and the engine that runs it.
+"""One record per task: its observations, sizes and engine, and the paper's training budget.
 
 The records themselves are in ``suites``, one file for each engine or family of tasks.
 """
@@ -25,47 +25,47 @@ class Played(NamedTuple):
 
     states: Float[np.ndarray, "T X"]
     observations: Float[np.ndarray, "T O"]
-    """As working sensors show them."""
+    """Observations of working sensors."""
     seen: Bool[np.ndarray, " T"]
-    """Whether the policy got them."""
+    """Whether the policy received them."""
     controls: Float[np.ndarray, "T U"]
 
 
 class KnownOptimum(NamedTuple):
-    """What no controller can beat on average."""
+    """The best mean return that any controller can reach."""
 
     mean_return: float
     standard_error: float
-    """Of the mean return, where it is an average over sampled blackouts; 0 where it is exact."""
+    """Standard error of the mean return over sampled blackouts, or 0 if it is exact."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """A control task: everything that can be known of it before its engine is loaded."""
+    """A control task: everything that is known of it before its engine is loaded."""
 
     engine: ClassVar[str]
-    """What runs it."""
+    """Name of the engine that runs it."""
     name: str
     observation: Layout
-    """Observed quantities in order, with their sizes."""
+    """Names and sizes of the observed quantities, in order."""
     action_size: int
     control_timestep: float
     """Seconds between two actions."""
     episode_steps: int = 1000
     budget: int = PAPER_STEPS
-    """Environment steps of training: the paper's where the paper trains the task."""
+    """Environment steps of training, which are the paper's if the paper trains the task."""
     in_paper: bool = False
     observes_state: bool = True
-    """Whether working sensors show all that matters for what comes next."""
+    """Whether working sensors determine everything that matters for the future."""
 
     @property
     def folder(self) -> str:
-        """Its name as that of a folder on any system."""
+        """The name as a folder name that is valid on any system."""
         return self.name.replace("/", "-").replace(":", "-")
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """What other libraries call it, each with the name of the library."""
+        """Names in other libraries, each with the name of the library."""
         return ()
 
     @property
@@ -73,42 +73,50 @@ class Task(abc.ABC):
         return sum(size for _, size in self.observation)
 
     def check_engine(self) -> None:
-        """Raise unless what runs the task can be loaded. Asked before anything is written; most engines always can."""
+        """Raise unless the engine can be loaded. The default is that it always can.
+
+        It is called before anything is written.
+        """
         return
 
     @abc.abstractmethod
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
-        """``batch_size`` environments for each seed, with sensors that never fail."""
+        """Build ``batch_size`` environments for each seed, without sensor faults."""
 
     def stage(self, seed: int) -> AbstractStage:
-        """The task for one episode with exact states and their derivatives."""
+        """Return the task for one episode with exact states and their derivatives."""
         raise ConfigError(
-            f"{self.name} has no exact states to differentiate: the engine {self.engine} does not give them. Co-states exist for the tasks of "
-            f"dm_control, through MuJoCo, and for those written in JAX."
+            f"{self.name} has no exact states to differentiate: the engine {self.engine} does not provide "
+            f"them. Co-states exist for the tasks of dm_control, through MuJoCo, and for tasks written in "
+            f"JAX."
         )
 
     def visible(self) -> AbstractRobot:
-        """One robot that can be drawn."""
+        """Return one robot that can be drawn."""
         raise ConfigError(
-            f"{self.name} cannot be drawn: the engine {self.engine} has no MuJoCo model of it. Tasks of dm_control, robots of your own in MuJoCo "
-            f"and Gymnasium's environments can be; of any other task, `costate evaluate` and `costate report` show what a policy does."
+            f"{self.name} cannot be drawn: the engine {self.engine} has no MuJoCo model of it. Only tasks of "
+            f"dm_control, your own robots in MuJoCo and Gymnasium's environments can be drawn. For any other "
+            f"task, use `costate evaluate` and `costate report`."
         )
 
     def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:
-        """Gradients by the state of the best reward to come along an episode, under names that say at which state; empty where nobody knows them."""
+        """Return gradients of the best future reward by the state along an episode, or nothing if unknown.
+
+        Keys say at which state the gradient is taken.
+        """
         return {}
 
     def optimum(self, dropout: float) -> KnownOptimum | None:
-        """The best mean return of an episode under blackouts with this probability; None where nobody knows it."""
+        """Return the best mean return under blackouts with this probability, or None if it is unknown."""
         return None
 
 
 class TaskRegistry(Registry[Task]):
-    """Tasks by their names; those of a family, ``FAMILY:ID``, are made when they are asked for and are not listed."""
+    """Tasks by name. Tasks of a family, ``FAMILY:ID``, are made on request and not listed."""
 
     def __init__(self) -> None:
         super().__init__("task", listed_by="costate tasks")
-        self._listing += "; for a task of your own, name its Python file with --tasks FILE"
+        self._listing += "; for a task of your own, pass its Python file with --tasks FILE"
         self.families: dict[str, Family] = {}
         self._made: dict[str, Task] = {}
 
@@ -127,12 +135,12 @@ class TaskRegistry(Registry[Task]):
 
 
 class Family(NamedTuple):
-    """Tasks that another library knows by ids of its own."""
+    """A set of tasks that another library identifies by its own ids."""
 
     find: Callable[[str, str], Task]
-    """The record of a task by its name and its id."""
+    """Returns the record of a task by its name and its id."""
     description: str
-    """For the list of tasks."""
+    """Description in the list of tasks."""
 
 
 TASKS = TaskRegistry()

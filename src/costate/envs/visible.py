@@ -1,4 +1,7 @@
-"""A robot that can be looked at: one environment in this process, stepped one control at a time. MuJoCo's are drawn here, others draw themselves."""
+"""A robot that can be drawn: one environment in this process, stepped one control at a time.
+
+Robots of MuJoCo are drawn by this library. Others draw themselves.
+"""
 
 import abc
 from typing import Any
@@ -11,7 +14,7 @@ from costate.envs.stage import Outcome
 
 
 class AbstractRobot(abc.ABC):
-    """One robot. Unlike a stage it remembers nothing, so that it can run for ever."""
+    """One robot. Unlike a stage it records nothing, so that it can run forever."""
 
     actuators: AbstractActuators
 
@@ -21,29 +24,29 @@ class AbstractRobot(abc.ABC):
 
     @abc.abstractmethod
     def observe(self) -> Float[np.ndarray, " O"]:
-        """y, as working sensors show it."""
+        """Return y, as working sensors report it."""
 
     @abc.abstractmethod
     def step(self, control: Float[np.ndarray, " U"]) -> Outcome:
-        """One control step. There is no time limit."""
+        """Take one control step. There is no time limit."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
 
 
 class AbstractVisibleRobot(AbstractRobot):
-    """A robot with MuJoCo's model and state in the open, from which it is drawn."""
+    """A robot that exposes MuJoCo's model and state, from which it is drawn."""
 
     @property
     @abc.abstractmethod
     def model(self) -> Any:
-        """MuJoCo's ``MjModel``; an episode may change it."""
+        """MuJoCo's ``MjModel``, which an episode may change."""
 
     @property
     @abc.abstractmethod
     def data(self) -> Any:
-        """MuJoCo's ``MjData``. Forces in its ``xfrc_applied`` act on the next steps until they are taken away."""
+        """MuJoCo's ``MjData``. Forces in its ``xfrc_applied`` act on all steps until they are cleared."""
 
 
 class AbstractPicturedRobot(AbstractRobot):
@@ -51,4 +54,4 @@ class AbstractPicturedRobot(AbstractRobot):
 
     @abc.abstractmethod
     def picture(self) -> UInt8[np.ndarray, "H W 3"]:
-        """The robot as it stands, in a picture of a size of its own."""
+        """Return an image of the robot in its present state, in its own size."""

@@ -1,4 +1,4 @@
-"""Sensors with a switch: blackouts that somebody commands while the robot moves, beside whatever else was wrong with the sensors in training."""
+"""Sensors that a viewer can switch off while the robot moves, on top of the sensor faults of training."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,23 +13,24 @@ from costate.envs.base import Layout, TimeStep
 from costate.envs.faults import AbstractFault, Drawn, FaultState, Reading
 from costate.envs.faults.bursts import burst_chances, shortest_bursts
 from costate.envs.faults.dark import Hold, Zeros
-from costate.envs.sensors import SensorConfig, faults_of, with_mask, without_idle
+from costate.envs.sensors import SensorConfig, drop_ineffective, faults_of, with_mask
 
 
 class Blackouts(NamedTuple):
-    """What somebody commands."""
+    """The blackouts that a viewer sets."""
 
     probability: float
     burst_length: float | None = None
-    """Mean number of steps; None if every step is drawn by itself."""
+    """Mean length in steps. None draws every step independently."""
     off: bool = False
-    """Nothing is seen, whatever the chance."""
+    """True blacks out every observation, whatever the probability."""
 
 
 def next_dark(blackouts: Blackouts, dark: bool, is_first: bool, draws: np.random.Generator) -> bool:
-    """Whether the next observation goes dark, if the last was ``dark`` by chance; the same process as in training.
+    """Return whether the next observation blacks out by chance, given whether the last one did (``dark``).
 
-    A burst that is too short for its probability is as long as it must be.
+    The process is that of training. A burst that is too short for its probability is lengthened as far as
+    necessary.
     """
     chance, length = blackouts.probability, blackouts.burst_length
     if length is not None and 0.0 < chance < 1.0 and not is_first:
@@ -39,7 +40,7 @@ def next_dark(blackouts: Blackouts, dark: bool, is_first: bool, draws: np.random
 
 
 class Switch(AbstractFault):
-    """All sensors at once, as the state says: it is set from outside."""
+    """Switch all sensors on or off together, as its state, which is set from outside, says."""
 
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros(batch, bool)
@@ -51,21 +52,24 @@ class Switch(AbstractFault):
 
 
 class Seen(NamedTuple):
-    """What a policy is shown of one observation."""
+    """One observation as the policy reads it."""
 
     timestep: TimeStep
     share: float
-    """Of the sensors whose readings arrived."""
+    """Share of the sensors whose readings arrived."""
 
 
 class SwitchedSensors:
-    """The sensors of one robot. What was wrong with them in training stays, but for blackouts of everything, which are commanded."""
+    """The sensors of one robot.
+
+    They keep the faults of training, except that blackouts of whole observations are set by the viewer.
+    """
 
     def __init__(self, trained: SensorConfig, layout: Layout) -> None:
-        # What is read in the dark stays: there will be darkness by command.
-        self._config = without_idle(dataclasses.replace(trained, dropout=0.0), ["burst_length"])
+        # The value read in a blackout is kept, because there will be blackouts.
+        self._config = drop_ineffective(dataclasses.replace(trained, dropout=0.0), ["burst_length"])
         faults = faults_of(self._config, layout)
-        # After all outages, before the receiver makes zeros or the last value of what is dark.
+        # The switch comes after all outages, and before the receiver fills in zeros or last values.
         place = next(i for i, fault in enumerate(faults) if isinstance(fault, Zeros | Hold))
         self._faults = (*faults[:place], Switch(), *faults[place:])
         self._switch = place
@@ -74,10 +78,14 @@ class SwitchedSensors:
         self._read = jax.jit(self._apply)
 
     def read(self, observation: Float[np.ndarray, " O"], dark: bool, seed: int, step: int) -> Seen:
-        """The observation of a step of the episode ``seed``, through the sensors; nothing of an earlier episode is left where one starts."""
+        """Pass the observation of a step of the episode ``seed`` through the sensors.
+
+        A new episode starts with fresh faults.
+        """
         if observation.shape != (self._size,):
             raise ConfigError(
-                f"The robot shows {observation.size} numbers, but the policy was trained with {self._size}."
+                f"The robot observes {observation.size} numbers, but the policy was trained with "
+                f"{self._size}."
             )
         timestep, self._states, share = self._read(
             np.asarray(observation, np.float32),
@@ -96,7 +104,8 @@ class SwitchedSensors:
         seed: UInt[Array, ""],
         step: UInt[Array, ""],
     ) -> tuple[TimeStep, tuple[FaultState, ...], Float[Array, ""]]:
-        # Made in here, because each operation outside of a compiled program takes longer than all of it.
+        # Computed inside the compiled program, because outside each operation would take longer than the
+        # whole of it.
         key, is_first = jax.random.fold_in(jax.random.key(seed), step), (step == 0)[None]
         true, everything = observation[None], jnp.ones((1, self._size), bool)
         reading, following = Reading(true, everything), []

@@ -20,7 +20,14 @@ from costate._base.progress import Tell, nobody
 from costate._base.types import Array, Float, Key
 from costate.config.run_config import RunConfig, check_seed
 from costate.envs.factory import make_env
-from costate.envs.sensors import LENGTHS, MANNERS, SensorConfig, check_sensors, lengthened, without_idle
+from costate.envs.sensors import (
+    LENGTHS,
+    MODIFIERS,
+    SensorConfig,
+    check_sensors,
+    drop_ineffective,
+    lengthen_bursts,
+)
 from costate.envs.tasks import TASKS
 from costate.learners.episodes import first_episodes
 from costate.policies.controllers import AbstractAgent
@@ -145,20 +152,20 @@ def evaluated_sensors(
 ) -> SensorConfig:
     """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task.
 
-    How faults do harm (``MANNERS``) is inherited where it is as in training and not among the names that were ``given``. What is inherited cannot
+    How faults do harm (``MODIFIERS``) is inherited where it is as in training and not among the names that were ``given``. What is inherited cannot
     be a contradiction: it is left out where it has nothing to act on, and bursts are as long as they must be.
     """
     trained, task = config.sensors, config.task_record
     inherited = [
-        name for name in MANNERS if name not in given and getattr(asked, name) == getattr(trained, name)
+        name for name in MODIFIERS if name not in given and getattr(asked, name) == getattr(trained, name)
     ]
-    fitting = without_idle(dataclasses.replace(asked, mask_input=trained.mask_input), inherited)
-    chosen = lengthened(fitting, inherited)
+    fitting = drop_ineffective(dataclasses.replace(asked, mask_input=trained.mask_input), inherited)
+    chosen = lengthen_bursts(fitting, inherited)
     check_sensors(chosen, task.observation, task.episode_steps)
     for name in (name for name in LENGTHS if getattr(chosen, name) != getattr(fitting, name)):
         often = ", ".join(
             f"{fault} is {getattr(chosen, fault):g}"
-            for fault in MANNERS[name]
+            for fault in MODIFIERS[name]
             if getattr(chosen, fault) > 0.0
         )
         warn(

@@ -13,7 +13,7 @@ from costate._base.plain_data import decode, encode
 from costate._base.progress import Tell, among, named, nobody
 from costate._base.registry import nearest
 from costate.config.run_config import RunConfig
-from costate.envs.sensors import MANNERS, PROBABILITIES, SensorConfig, acts, without_idle
+from costate.envs.sensors import MODIFIERS, PROBABILITIES, SensorConfig, drop_ineffective, has_effect
 from costate.runs.run_directory import Run
 from costate.trained.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation, sensors_at
 
@@ -114,12 +114,14 @@ def sensors_over(
     # Not checked before the value is in: what contradicts training may be made right by it.
     base = decode(SensorConfig, encode(config.sensors) | dict(changes), "sensors")
     grid = [_varied(base, parameter, value) for value in values]
-    useful = [name for name in MANNERS if name != parameter and any(acts(sensors, name) for sensors in grid)]
+    useful = [
+        name for name in MODIFIERS if name != parameter and any(has_effect(sensors, name) for sensors in grid)
+    ]
 
     def fitted(value: float, sensors: SensorConfig) -> SensorConfig:
         return evaluated_sensors(
             config,
-            without_idle(sensors, useful),
+            drop_ineffective(sensors, useful),
             (parameter, *changes),
             lambda text: warn(f"{_place(parameter, value)}: {text}"),
         )

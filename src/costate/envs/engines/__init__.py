@@ -1,1 +1,1 @@
-"""Engines that run tasks, each the only file that imports its simulator."""
+"""Engines that run tasks. Each file is the only one that imports its simulator."""

@@ -1,6 +1,6 @@
-"""The real dm_control: one robot at a time in plain MuJoCo, whose exact state can be read, written and differentiated.
+"""The original dm_control: one robot in plain MuJoCo, whose exact state can be read, set and differentiated.
 
-EnvPool, in which policies are trained, shows observations only. docs/adjoint.md says where the two differ.
+EnvPool, in which policies are trained, returns observations only. docs/adjoint.md lists the differences.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from costate.envs.base import AbstractActuators
 from costate.envs.stage import AbstractStage, Outcome
 from costate.envs.visible import AbstractVisibleRobot
 
-# Nothing is drawn here, and looking for a graphics card takes seconds.
+# Nothing is rendered here, and looking for a graphics card takes seconds.
 os.environ.setdefault("MUJOCO_GL", "disable")
 try:
     import absl.logging
@@ -33,12 +33,13 @@ try:
     from dm_control.rl.control import Environment
 except ImportError as error:  # pragma: no cover
     raise ConfigError(
-        "Exact states need dm_control, which is not installed. Install it with: pip install 'costate[adjoint]'."
+        "Exact states need dm_control, which is not installed. Install it with: pip install "
+        "'costate[adjoint]'."
     ) from error
 
 
 class Actuators(AbstractActuators):
-    """Of one robot."""
+    """Actuators of one robot."""
 
     def __init__(self, environment: Environment) -> None:
         spec = environment.action_spec()
@@ -69,7 +70,7 @@ class DmControlStage(AbstractStage):
         return Outcome(float(timestep.reward), bool(timestep.last()))
 
     def states(self) -> Float[np.ndarray, "S N"]:
-        """MuJoCo's qpos (quaternions included), qvel and act."""
+        """Return MuJoCo's qpos (including quaternions), qvel and act."""
         return np.stack(self._states)
 
     def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
@@ -84,7 +85,7 @@ class DmControlStage(AbstractStage):
 
 
 class DmControlRobot(AbstractVisibleRobot):
-    """One robot of dm_control, to be looked at."""
+    """One robot of dm_control, for drawing."""
 
     def __init__(self, name: str, domain: str, goal: str) -> None:
         self._environment = load_dm_control(name, domain, goal, seed=0)
@@ -114,23 +115,23 @@ class DmControlRobot(AbstractVisibleRobot):
 
 
 def load_dm_control(name: str, domain: str, goal: str, seed: int) -> Environment:
-    """dm_control's own environment of a task, without a time limit."""
+    """Load dm_control's own environment of a task, without a time limit."""
     if (domain, goal) not in suite.ALL_TASKS:
         raise ConfigError(
-            f"{name} has no MuJoCo model: dm_control knows no task {goal!r} of a robot {domain!r}. Co-states through MuJoCo exist for the tasks of "
-            f"dm_control, such as CartpoleSwingup or WalkerStand."
+            f"{name} has no MuJoCo model: dm_control has no task {goal!r} of a robot {domain!r}. Co-states "
+            f"through MuJoCo exist only for the tasks of dm_control, such as CartpoleSwingup or WalkerStand."
         )
     with _errors_only():
         environment = suite.load(domain, goal, task_kwargs={"random": seed, "time_limit": float("inf")})
     physics = environment.physics
-    # dm_control's rough terrain asks for a renderer only to show it the terrain, and there is none here.
+    # dm_control's rough terrain updates the renderer's copy of the terrain, but there is no renderer here.
     physics.__class__ = type(type(physics).__name__, (type(physics),), {"contexts": None})
     return environment
 
 
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
-    """dm_control's models warn of what newer versions of MuJoCo will do with them, with every one that is loaded."""
+    """Silence the warnings about future MuJoCo versions that every model of dm_control raises on loading."""
     before = absl.logging.get_verbosity()
     absl.logging.set_verbosity(absl.logging.ERROR)
     try:
@@ -140,12 +141,15 @@ def _errors_only() -> Iterator[None]:
 
 
 def observation_vector(environment: Environment) -> Float[np.ndarray, " O"]:
-    """What the robot's sensors show now, in the order of the task's record."""
+    """Return the current sensor values, in the order of the task's record."""
     return _flat(environment.task, environment.physics)
 
 
 def copies_of(environment: Environment, count: int) -> list[Simulation]:
-    """Independent simulations of the same robot in the same episode, with whatever the episode changed in the model."""
+    """Return independent simulations of the same robot in the same episode.
+
+    They include any changes that the episode made to the model.
+    """
     return [_simulation(environment) for _ in range(count)]
 
 

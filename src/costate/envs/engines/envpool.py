@@ -1,8 +1,9 @@
 """The EnvPool engine: MuJoCo physics in C++ threads, stepped from inside a compiled XLA program.
 
-Two properties of EnvPool shape this file. It speaks float64, so 64-bit types are switched on for exactly the calls that touch it and the rest of
-the library stays in float32. And a pool cannot be rewound; but an environment draws random numbers only when an episode starts, so a new pool in
-which the same number of episodes has been started continues exactly as the old one.
+Two properties of EnvPool shape this file. First, it uses float64, so 64-bit types are enabled for exactly the
+calls that touch it, and the rest of the library stays in float32. Second, a pool cannot be rewound. But an
+environment draws random numbers only when an episode starts, so a new pool in which the same number of
+episodes has been started continues exactly like the old one.
 """
 
 import abc
@@ -31,7 +32,7 @@ FIRST, LAST = 0, 2
 
 
 class AbstractPoolEnv(AbstractEnv):
-    """Environments of one task: a batch for each seed, all in one pool."""
+    """Environments of one task in one pool, with a batch for each seed."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class AbstractPoolEnv(AbstractEnv):
             num_envs=batch_size * len(seeds),
             num_threads=threads,
             seed=[number for seed in seeds for number in environment_seeds(seed, batch_size)],
-            # Pinned threads are a third faster, but only when the pool has the machine to itself: fewer threads than cores would all sit on the
-            # first ones, in every process.
+            # Pinned threads are a third faster, but only if the pool has the machine to itself. With fewer
+            # threads than cores, every process would pin to the same first cores.
             thread_affinity_offset=0 if threads == cores else -1,
         )
         low, high = self._bounds()
@@ -68,24 +69,27 @@ class AbstractPoolEnv(AbstractEnv):
 
     @abc.abstractmethod
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest controls."""
+        """Return the smallest and largest controls."""
 
     @abc.abstractmethod
     def _start_pool(self) -> np.ndarray:
-        """Observations after a new start of every environment."""
+        """Start every environment anew, and return the observations."""
 
     @abc.abstractmethod
     def _step_pool(
         self, state: UInt8[Array, " N"], action: Float[Array, "B A"]
     ) -> tuple[UInt8[Array, " N"], TimeStep]:
-        """One step of the whole pool."""
+        """Step the whole pool once."""
 
     @property
     def seed_axis(self) -> None:
         return None
 
     def reset(self, key: Key[Array, ""]) -> tuple[UInt8[Array, " N"], TimeStep]:
-        """Starts episodes from the pool's own generators; the key is not used, because a pool cannot be seeded twice."""
+        """Start episodes from the pool's own generators.
+
+        The key is unused, because a pool is seeded only once.
+        """
         observation = self._start_pool()
         return jnp.asarray(self._handle), first_step(jnp.asarray(observation.astype(np.float32)))
 
@@ -108,7 +112,7 @@ class AbstractPoolEnv(AbstractEnv):
 
 
 class EnvPoolEnv(AbstractPoolEnv):
-    """A task of dm_control."""
+    """A task of dm_control in EnvPool."""
 
     def __init__(
         self, task: AbstractSuiteTask, batch_size: int, seeds: Sequence[int], threads: int | None = None
@@ -139,13 +143,17 @@ class EnvPoolEnv(AbstractPoolEnv):
         if self._reward is not None:
             reward = self._reward(observation)
         is_first = timestep.step_type == FIRST
-        # The reward of a first step is memory that EnvPool never wrote.
+        # EnvPool leaves the reward of a first step uninitialised.
         reward = jnp.where(is_first, jnp.zeros_like(reward), reward)
         return state, TimeStep(observation, reward, discount, is_first, timestep.step_type == LAST)
 
 
 class GymPoolEnv(AbstractPoolEnv):
-    """A task of Gym's MuJoCo robots. Not through EnvPool's dm interface, whose discount is 0 at a time limit there."""
+    """A task of Gym's MuJoCo robots in EnvPool.
+
+    It uses Gym's interface, because EnvPool's dm interface sets the discount to 0 at time limits of these
+    tasks.
+    """
 
     def __init__(
         self, task: Task, envpool_id: str, batch_size: int, seeds: Sequence[int], threads: int | None = None
@@ -176,17 +184,20 @@ class GymPoolEnv(AbstractPoolEnv):
 
 
 def environment_seeds(seed: int, batch_size: int) -> list[int]:
-    """Unrelated seeds for every environment of every run; ``seed + i`` would give neighbouring runs the same environments."""
+    """Return unrelated seeds for the environments of a run.
+
+    With ``seed + i``, runs with neighbouring seeds would share environments.
+    """
     return [int(s) >> 1 for s in np.random.SeedSequence(seed).generate_state(batch_size, np.uint32)]
 
 
 def _columns(field: np.ndarray | Array) -> np.ndarray | Array:
-    """One field of the observation as [B, width]."""
+    """Return one field of the observation as [B, width]."""
     return field.reshape(field.shape[0], -1)
 
 
 class GymRobot(NamedTuple):
-    """What a task's record has to know of one of Gym's MuJoCo robots."""
+    """The properties of one of Gym's MuJoCo robots that its task's record needs."""
 
     observation_size: int
     action_size: int
@@ -194,11 +205,16 @@ class GymRobot(NamedTuple):
 
 
 def gym_robot(identifier: str) -> GymRobot:
-    """Raises if EnvPool has no such robot. Its other environments draw random numbers within episodes too, so they could not be brought back."""
+    """Describe a robot, or raise if EnvPool does not have it.
+
+    EnvPool's other environments are excluded: they also draw random numbers within episodes, so that a
+    resumed run could not restore them.
+    """
     known = {name: spec for name, spec in registry.specs.items() if spec[0] == "envpool.mujoco.gym"}
     if identifier not in known:
         raise ConfigError(
-            f"EnvPool has no environment {identifier!r} among Gym's MuJoCo robots. {nearest(identifier, tuple(known))}"
+            f"EnvPool has no environment {identifier!r} among Gym's MuJoCo robots. "
+            f"{nearest(identifier, tuple(known))}"
         )
     spec = envpool.make_spec(identifier)
     return GymRobot(

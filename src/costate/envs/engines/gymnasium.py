@@ -1,4 +1,4 @@
-"""The Gymnasium engine: any vector environment with continuous actions, brought to the environment contract whatever its way of starting anew."""
+"""The Gymnasium engine: adapts any vector environment with continuous actions to the environment contract."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +18,16 @@ from costate.envs.engines.host import AbstractSimulator, HostEnv, HostRows
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
 Space = gymnasium.Space[Any]
 MakeVector = Callable[[int], VectorEnv[Any, Any, Any]]
-# What Box observations are called, which have no names of their own.
+# Name of a Box observation, which has none of its own.
 OBSERVATION = "observation"
-# For environments that would never end.
+# Time limit for environments that would never end.
 TIME_LIMIT = 1000
-# Where an environment does not say how long a step takes.
+# Used if an environment does not give its time step.
 UNKNOWN_TIMESTEP = float("nan")
 
 
 class Described(NamedTuple):
-    """What a task's record has to know of an environment."""
+    """The properties of an environment that its task's record needs."""
 
     layout: Layout
     action_size: int
@@ -35,12 +35,12 @@ class Described(NamedTuple):
     episode_steps: int
 
 
-def known_id(identifier: str) -> MakeOne:
-    """What makes an environment with this id; raises if Gymnasium does not know it."""
+def maker_of(identifier: str) -> MakeOne:
+    """Return a function that makes an environment by id. Raise if Gymnasium does not know the id."""
     if ":" in identifier:
         raise ConfigError(
-            f"{identifier!r} asks to import a module, which a name in a config must not do. Import it in a file of your own, "
-            f"give that with --tasks, and use the id alone."
+            f"{identifier!r} asks Gymnasium to import a module, which a name in a config must not do. Import "
+            f"the module in a Python file of your own, pass that file with --tasks, and use the id alone."
         )
     if identifier not in gymnasium.registry:
         raise ConfigError(
@@ -52,37 +52,37 @@ def known_id(identifier: str) -> MakeOne:
     )
 
 
-def pictured_id(identifier: str) -> MakeOne:
-    """What makes an environment with a known id whose ``render()`` gives pictures, if it has any to give."""
+def rendering_maker_of(identifier: str) -> MakeOne:
+    """Return a function that makes an environment by id, with image rendering if it supports that."""
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
             return gymnasium.make(identifier, render_mode="rgb_array")
         except TypeError:
-            # It takes no render mode.
+            # It does not accept a render mode.
             return gymnasium.make(identifier)
 
     return make
 
 
-def pictured(make: Callable[..., gymnasium.Env[Any, Any]]) -> MakeOne:
-    """The same environment with a ``render()`` that gives pictures, where ``make`` takes a render mode; else as it makes it."""
+def with_rendering(make: Callable[..., gymnasium.Env[Any, Any]]) -> MakeOne:
+    """Let ``make`` request image rendering if it accepts a render mode. Otherwise leave it as it is."""
     try:
         takes_mode = "render_mode" in inspect.signature(make).parameters
     except (TypeError, ValueError):
-        # Something compiled, which does not say what it takes.
+        # A compiled function does not list its parameters.
         takes_mode = False
     return (lambda: make(render_mode="rgb_array")) if takes_mode else make
 
 
-def limited(make: MakeOne, episode_steps: int | None) -> MakeOne:
-    """The same environment with a time limit, where one is given."""
+def with_time_limit(make: MakeOne, episode_steps: int | None) -> MakeOne:
+    """Add a time limit to an environment, if one is given."""
     return make if episode_steps is None else lambda: gymnasium.wrappers.TimeLimit(make(), episode_steps)
 
 
 def describe(name: str, make: MakeOne) -> Described:
-    """Makes one environment and reads its spaces; raises if it cannot be trained on."""
-    env = made(name, make)
+    """Make one environment and read its spaces. Raise if it cannot be trained on."""
+    env = make_or_explain(name, make)
     try:
         low, _ = action_bounds(name, env.action_space)
         steps = _time_limit(env)
@@ -98,8 +98,8 @@ def describe(name: str, make: MakeOne) -> Described:
 
 
 def describe_vector(name: str, make: MakeVector, episode_steps: int) -> Described:
-    """The same for a vector environment, of which one with a single environment is made."""
-    env = made(name, lambda: make(1))
+    """Do the same for a vector environment, by making one with a single environment."""
+    env = make_or_explain(name, lambda: make(1))
     try:
         low, _ = action_bounds(name, env.single_action_space)
         return Described(
@@ -112,7 +112,7 @@ def describe_vector(name: str, make: MakeVector, episode_steps: int) -> Describe
         env.close()
 
 
-def made(name: str, make: Callable[[], Any]) -> Any:
+def make_or_explain(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:
@@ -128,7 +128,7 @@ def made(name: str, make: Callable[[], Any]) -> Any:
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
-    """That of the outermost wrapper that has one."""
+    """Return the time limit of the outermost wrapper that has one."""
     layer: Any = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
@@ -139,7 +139,7 @@ def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
 
 
 def _control_timestep(env: gymnasium.Env[Any, Any]) -> float:
-    """Seconds: as a simulator says, or from the rate at which Gymnasium would show it."""
+    """Return the control time step in seconds, from the simulator or from Gymnasium's frame rate."""
     timestep = getattr(env.unwrapped, "dt", None)
     rate = env.metadata.get("render_fps")
     if isinstance(timestep, int | float):
@@ -148,31 +148,33 @@ def _control_timestep(env: gymnasium.Env[Any, Any]) -> float:
 
 
 def action_bounds(name: str, space: Space) -> tuple[Float[np.ndarray, " A"], Float[np.ndarray, " A"]]:
-    """Bounds of the flattened control; raises if it is not continuous and bounded."""
+    """Return the bounds of the flattened control. Raise unless it is continuous and bounded."""
     if not isinstance(space, gymnasium.spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise ConfigError(
-            f"{name} has actions {space}, but controls here are continuous: a Box of floating-point numbers. Choose the continuous version of the "
-            f"environment, if there is one (such as MountainCarContinuous-v0), or wrap it in one."
+            f"{name} has actions {space}, but only continuous controls are supported: a Box of "
+            f"floating-point numbers. Use the continuous version of the environment if there is one (such as "
+            f"MountainCarContinuous-v0), or wrap it."
         )
     low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
     if not low.size:
-        raise ConfigError(f"{name} has actions {space}, so that there is nothing to control.")
+        raise ConfigError(f"{name} has actions {space}, so there is nothing to control.")
     if max(np.abs(low).max(), np.abs(high).max()) > WIDEST_BOUND:
         raise ConfigError(
-            f"{name} has actions without bounds, {space}. Wrap it in gymnasium.wrappers.RescaleAction or in an ActionWrapper whose action_space says "
-            f"how large a control may be."
+            f"{name} has actions without bounds, {space}. Wrap it in gymnasium.wrappers.RescaleAction or in "
+            f"an ActionWrapper whose action_space has bounds."
         )
     return low, high
 
 
 def observation_layout(name: str, space: Space) -> Layout:
-    """Names and sizes of what is observed, in the order of the space; an entry of a Dict within a Dict has both names. Raises unless all are vectors.
+    """Return the names and sizes of the observations, in the space's order. Raise unless all are vectors.
 
-    Gymnasium itself sorts the entries of a Dict that is made from a plain dictionary.
+    An entry of a Dict within a Dict gets both names. Gymnasium itself sorts the entries of a Dict that is
+    made from a plain dictionary.
     """
     layout = tuple((label, int(np.prod(box.shape))) for label, box in _boxes(name, space))
     if sum(size for _, size in layout) == 0:
-        raise ConfigError(f"{name} has observations {space}, so that there is nothing to see.")
+        raise ConfigError(f"{name} has observations {space}, so there is nothing to observe.")
     return layout
 
 
@@ -184,32 +186,38 @@ def _boxes(name: str, space: Space, label: str = "") -> Iterator[tuple[str, gymn
     what = f"{name} observes {label} as" if label else f"{name} has observations"
     if not isinstance(space, gymnasium.spaces.Box):
         raise ConfigError(
-            f"{what} {space}, but observations here are a Box or a Dict of Boxes. Wrap it in gymnasium.wrappers.FlattenObservation."
+            f"{what} {space}, but only a Box or a Dict of Boxes is supported. Wrap it in "
+            f"gymnasium.wrappers.FlattenObservation."
         )
     if space.dtype == np.uint8 or len(space.shape) > 1:
         raise ConfigError(
-            f"{what} {space}, which looks like an image; policies here read vectors. Observe what the image shows as numbers, or flatten an array "
-            f"that is none with gymnasium.wrappers.FlattenObservation."
+            f"{what} {space}, which looks like an image, but policies read vectors. Observe the content of "
+            f"the image as numbers. If it is not an image, flatten it with "
+            f"gymnasium.wrappers.FlattenObservation."
         )
     yield label or OBSERVATION, space
 
 
 def flat_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
-    """Observations of all environments, as one row of float32 for each; always a copy."""
-    return np.array(lent_observation(observation, space), np.float32)
+    """Copy the observations of all environments into one float32 row each."""
+    return np.array(observation_rows(observation, space), np.float32)
 
 
-def lent_observation(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
-    """The same rows, where it can be in the memory of the environment, which will write the next ones there."""
+def observation_rows(observation: Any, space: Space) -> Float[np.ndarray, "N O"]:
+    """Return the same rows, possibly as a view of memory that the environment will overwrite."""
     if isinstance(space, gymnasium.spaces.Dict):
         return np.concatenate(
-            [lent_observation(observation[key], part) for key, part in space.spaces.items()], axis=1
+            [observation_rows(observation[key], part) for key, part in space.spaces.items()], axis=1
         )
     return np.asarray(observation).reshape(len(observation), -1)
 
 
-class Stepped(NamedTuple):
-    """What a vector environment returned, observations flattened but perhaps in its own memory, and whatever it says of rows that are first ones."""
+class VectorStep(NamedTuple):
+    """Result of a vector environment's step.
+
+    Observations are flattened but may be views of its own memory. First rows are included as far as it
+    reports them.
+    """
 
     observation: Float[np.ndarray, "N O"]
     reward: Float[np.ndarray, " N"]
@@ -219,18 +227,19 @@ class Stepped(NamedTuple):
 
 def step_next_step(
     env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
-) -> Stepped:
-    """An environment that has ended starts anew with the next step and ignores its action: the contract itself."""
+) -> VectorStep:
+    """Step environments that restart one step after their last one and ignore that action: the contract."""
     observation, reward, terminated, truncated, _ = env.step(action)
-    return Stepped(lent_observation(observation, space), reward, terminated, truncated)
+    return VectorStep(observation_rows(observation, space), reward, terminated, truncated)
 
 
 def step_same_step(
     env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
-) -> Stepped:
-    """An environment that ends has started anew already, and shows its true last observation beside.
+) -> VectorStep:
+    """Step environments that restart within their last step and return the true last observation separately.
 
-    One that had ended before has now been stepped from its start with an action that must be ignored, so it starts once more.
+    An environment whose episode ended one step earlier has now taken an action that the contract ignores, so
+    it is restarted once more.
     """
     observation, reward, terminated, truncated, beside = env.step(action)
     rows = flat_observation(observation, space)
@@ -238,34 +247,38 @@ def step_same_step(
         last = beside["final_obs"][i]
         rows[i] = flat_observation(batch_of_one(last), space)[0]
     if ended.any():
-        rows[ended] = restarted(env, space, ended)[ended]
-    return Stepped(rows, reward, terminated, truncated)
+        rows[ended] = restart(env, space, ended)[ended]
+    return VectorStep(rows, reward, terminated, truncated)
 
 
 def step_disabled(
     env: VectorEnv[Any, Any, Any], space: Space, action: Any, ended: Bool[np.ndarray, " N"]
-) -> Stepped:
-    """An environment that has ended must be told to start anew; it can only be stepped with the others, so it starts before that and again after."""
+) -> VectorStep:
+    """Step environments that restart only on request.
+
+    An ended environment can only be stepped together with the others, so it is restarted before the step and
+    once more after it.
+    """
     if ended.any():
-        restarted(env, space, ended)
+        restart(env, space, ended)
     observation, reward, terminated, truncated, _ = env.step(action)
     rows = flat_observation(observation, space)
     if ended.any():
-        rows[ended] = restarted(env, space, ended)[ended]
-    return Stepped(rows, reward, terminated, truncated)
+        rows[ended] = restart(env, space, ended)[ended]
+    return VectorStep(rows, reward, terminated, truncated)
 
 
-STEPS: dict[AutoresetMode, Callable[..., Stepped]] = {
+STEPS: dict[AutoresetMode, Callable[..., VectorStep]] = {
     AutoresetMode.NEXT_STEP: step_next_step,
     AutoresetMode.SAME_STEP: step_same_step,
     AutoresetMode.DISABLED: step_disabled,
 }
 
 
-def restarted(
+def restart(
     env: VectorEnv[Any, Any, Any], space: Space, mask: Bool[np.ndarray, " N"]
 ) -> Float[np.ndarray, "N O"]:
-    """Observations after a new start of some environments, the others left alone."""
+    """Restart some environments, leave the others alone, and return all observations."""
     observation, _ = env.reset(options={"reset_mask": mask.copy()})
     return flat_observation(observation, space)
 
@@ -277,8 +290,10 @@ def batch_of_one(observation: Any) -> Any:
 
 
 def takes_seeds(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether each environment can have a seed of its own, which the interface does not promise; with one for all of them, several runs that train
-    together do not see the episodes that each would see alone.
+    """Return whether each environment accepts a seed of its own, which the interface does not guarantee.
+
+    If there is only one seed for all of them, runs that train together do not get the episodes that each
+    would get alone.
     """
     try:
         _seeded(env, list(range(env.num_envs)))
@@ -296,7 +311,7 @@ def _one_seed(seeds: Sequence[int]) -> int:
 
 
 class GymnasiumSimulator(AbstractSimulator):
-    """A vector environment of Gymnasium."""
+    """A vector environment of Gymnasium, as a simulator."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], name: str) -> None:
         self._env = env
@@ -307,13 +322,14 @@ class GymnasiumSimulator(AbstractSimulator):
         space: Any = env.single_action_space
         self._action_shape, self._action_type = (self.count, *space.shape), space.dtype
         self._is_flat = len(space.shape) == 1
-        # Rounded to float32, in which controls come, a bound can lie a little outside of itself.
+        # Rounding a bound to float32, the type of the controls, can put it slightly outside of itself.
         self._narrower = self._action_type != np.float32
         mode = env.metadata.get("autoreset_mode")
         if mode not in STEPS:
             raise ConfigError(
-                f"{name} does not say how its environments start anew: its metadata has autoreset_mode {mode!r}. Set it to the AutoresetMode that it "
-                f"follows: {', '.join(f'AutoresetMode.{known.name}' for known in STEPS)}."
+                f"{name} does not declare how its environments restart: its metadata has autoreset_mode "
+                f"{mode!r}. Set it to the mode that it follows: "
+                f"{', '.join(f'AutoresetMode.{known.name}' for known in STEPS)}."
             )
         self._step = STEPS[mode]
         self._ended, self._has_ended = np.zeros(self.count, bool), False
@@ -327,7 +343,7 @@ class GymnasiumSimulator(AbstractSimulator):
         return flat_observation(observation, self._space)
 
     def advance(self, action: Float[np.ndarray, "N A"]) -> HostRows:
-        # A copy, because an environment may keep what it is given.
+        # A copy, because an environment may keep its argument.
         action = action.astype(self._action_type)
         if self._narrower:
             action = np.clip(action, self.action_low, self.action_high)
@@ -353,38 +369,44 @@ class GymnasiumSimulator(AbstractSimulator):
         self._env.close()
 
     def _require_mask(self, name: str, mode: AutoresetMode) -> None:
-        """Raise unless single environments can be started anew while the others are left alone."""
+        """Raise unless single environments can be restarted while the others are left alone."""
         mask = np.arange(self.count) == 0
-        obstacle = "started others too"
+        obstacle = "restarted others too"
         try:
             self.start(range(self.count))
             middle = 0.5 * (self.action_low + self.action_high)
             rows = self.advance(np.broadcast_to(middle, (self.count, middle.size)))
             others = ~(mask | rows.terminated | rows.truncated)
             before = rows.observation[others].copy()
-            if np.array_equal(restarted(self._env, self._space, mask)[others], before):
+            if np.array_equal(restart(self._env, self._space, mask)[others], before):
                 return
         except Exception as error:
             obstacle = f"raised {type(error).__name__}: {error}"
         raise ConfigError(
-            f'{name} has autoreset_mode {mode.name}, with which the action after a last step can be ignored only if reset(options={{"reset_mask": '
-            f"mask}}) starts the environments of the mask alone; but it {obstacle}. Give one with AutoresetMode.NEXT_STEP, such as gymnasium's "
-            f"SyncVectorEnv and AsyncVectorEnv are by default."
+            f"{name} has autoreset_mode {mode.name}. Then the action after a last step can be ignored only "
+            f"if "
+            f'reset(options={{"reset_mask": mask}}) restarts just the environments in the mask, but it '
+            f"{obstacle}. "
+            f"Give an environment with AutoresetMode.NEXT_STEP, the default of gymnasium's SyncVectorEnv and "
+            f"AsyncVectorEnv."
         )
 
 
 def host_env(
     name: str, vector: VectorEnv[Any, Any, Any], batch_size: int, seeds: Sequence[int], episode_steps: int
 ) -> HostEnv:
-    """A vector environment with ``batch_size`` environments for each seed, as one that a compiled rollout can step."""
+    """Wrap a vector environment with ``batch_size`` environments per seed for compiled rollouts."""
     if vector.num_envs != batch_size * len(seeds):
         raise ConfigError(
-            f"{name} made {vector.num_envs} environments when it was asked for {batch_size * len(seeds)}. Make as many as asked for."
+            f"{name} made {vector.num_envs} environments, but {batch_size * len(seeds)} were requested. Make "
+            f"the requested number."
         )
     return HostEnv(GymnasiumSimulator(vector, name), name, batch_size, seeds, episode_steps)
 
 
-def side_by_side(name: str, make: MakeOne, count: int) -> VectorEnv[Any, Any, Any]:
-    """So many environments in this process."""
-    vector: VectorEnv[Any, Any, Any] = made(name, lambda: SyncVectorEnv([make] * count, copy=False))
+def make_vector(name: str, make: MakeOne, count: int) -> VectorEnv[Any, Any, Any]:
+    """Make ``count`` environments in this process."""
+    vector: VectorEnv[Any, Any, Any] = make_or_explain(
+        name, lambda: SyncVectorEnv([make] * count, copy=False)
+    )
     return vector

@@ -1,4 +1,4 @@
-"""One environment of Gymnasium to be looked at: drawn from MuJoCo's model where it has one, else by its own ``render()``."""
+"""One environment of Gymnasium for drawing, from its MuJoCo model or else by its own ``render()``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,15 +16,18 @@ from costate.envs.engines.gymnasium import (
     action_bounds,
     batch_of_one,
     flat_observation,
-    made,
+    make_or_explain,
 )
 from costate.envs.stage import Outcome
 from costate.envs.visible import AbstractPicturedRobot, AbstractRobot, AbstractVisibleRobot
 
 
 def visible_robot(name: str, make_vector: MakeVector, make_pictured: MakeOne | None) -> AbstractRobot:
-    """The environment that MuJoCo simulates, or one that ``make_pictured`` makes; raises if neither can be drawn."""
-    vector = made(name, lambda: make_vector(1))
+    """Return the first environment if it runs in MuJoCo, else one that ``make_pictured`` makes.
+
+    Raise if neither can be drawn.
+    """
+    vector = make_or_explain(name, lambda: make_vector(1))
     inside: Any = getattr(vector, "envs", [None])[0]
     if type(getattr(getattr(inside, "unwrapped", None), "model", None)).__name__ == "MjModel":
         return GymnasiumRobot(name, inside, vector.close)
@@ -33,15 +36,16 @@ def visible_robot(name: str, make_vector: MakeVector, make_pictured: MakeOne | N
     vector.close()
     if make_pictured is None:
         raise ConfigError(
-            f"{name} cannot be drawn: its vector environment does not show its environments as `envs`. Give one that steps them in this process, "
-            f"such as gymnasium.vector.SyncVectorEnv, or register a single one with register_gymnasium."
+            f"{name} cannot be drawn: its vector environment has no attribute `envs` with its environments. "
+            f"Use one that steps them in this process, such as gymnasium.vector.SyncVectorEnv, or register a "
+            f"single one with register_gymnasium."
         )
-    env = made(name, make_pictured)
+    env = make_or_explain(name, make_pictured)
     return PicturedRobot(name, env, env.close)
 
 
 class Actuators(AbstractActuators):
-    """Of one environment."""
+    """Actuators of one environment."""
 
     batch_size = 1
 
@@ -50,8 +54,8 @@ class Actuators(AbstractActuators):
         self.action_size = self.action_low.size
 
 
-class _Stepped(AbstractRobot):
-    """One environment, stepped by itself."""
+class _GymnasiumEnvironment(AbstractRobot):
+    """One environment, stepped on its own."""
 
     def __init__(self, name: str, env: gymnasium.Env[Any, Any], close: Callable[[], object]) -> None:
         self._env, self._close = env, close
@@ -82,8 +86,8 @@ class _Stepped(AbstractRobot):
         self._close()
 
 
-class GymnasiumRobot(_Stepped, AbstractVisibleRobot):
-    """One environment that MuJoCo simulates."""
+class GymnasiumRobot(_GymnasiumEnvironment, AbstractVisibleRobot):
+    """One environment that runs in MuJoCo."""
 
     @property
     def model(self) -> Any:
@@ -96,8 +100,8 @@ class GymnasiumRobot(_Stepped, AbstractVisibleRobot):
         return unwrapped.data
 
 
-class PicturedRobot(_Stepped, AbstractPicturedRobot):
-    """One environment whose ``render()`` gives pictures; refused at once if it gives none."""
+class PicturedRobot(_GymnasiumEnvironment, AbstractPicturedRobot):
+    """One environment whose ``render()`` returns images. It is rejected at once if it returns none."""
 
     def __init__(self, name: str, env: gymnasium.Env[Any, Any], close: Callable[[], object]) -> None:
         super().__init__(name, env, close)
@@ -114,11 +118,13 @@ class PicturedRobot(_Stepped, AbstractPicturedRobot):
             shown: Any = self._env.render()
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise ConfigError(
-                f"{self._name} cannot be drawn: its render() needs a package that is missing. {str(error).rstrip('.')}."
+                f"{self._name} cannot be drawn: its render() needs a package that is missing. "
+                f"{str(error).rstrip('.')}."
             ) from error
         except Exception as error:
             raise ConfigError(
-                f"{self._name} cannot be drawn: its render() raised {type(error).__name__}: {str(error).rstrip('.')}."
+                f"{self._name} cannot be drawn: its render() raised {type(error).__name__}: "
+                f"{str(error).rstrip('.')}."
             ) from error
         picture = np.asarray(shown)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
@@ -134,8 +140,9 @@ class PicturedRobot(_Stepped, AbstractPicturedRobot):
         )
         known = f"it knows {', '.join(map(str, modes))}" if modes else "it names none in its metadata"
         return (
-            f"{self._name} cannot be drawn: its render() gave {gave} and not a picture, an array of uint8[height, width, 3]. Its render mode is "
-            f"{self._env.render_mode!r}, and {known}. Give it the mode 'rgb_array': register a function that takes it, such as "
-            f"lambda render_mode=None: MyEnv(render_mode=render_mode), and return a picture from render(). `costate evaluate` and `costate report` "
-            f"need no pictures."
+            f"{self._name} cannot be drawn: its render() returned {gave} instead of an image, an array of "
+            f"uint8[height, width, 3]. Its render mode is {self._env.render_mode!r}, and {known}. Use the "
+            f"mode 'rgb_array': register a function that accepts it, such as lambda render_mode=None: "
+            f"MyEnv(render_mode=render_mode), and return an image from render(). `costate evaluate` and "
+            f"`costate report` need no images."
         )

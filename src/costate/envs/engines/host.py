@@ -1,9 +1,11 @@
-"""Simulators that live on the host, in NumPy or anything else: the batch of them that a compiled rollout steps through a callback.
+"""Simulators on the host, in NumPy or anything else, stepped as a batch by a compiled rollout's callback.
 
-The callback works in place on XLA's own buffers, which costs a tenth of what ``io_callback`` does; one of them holds all that goes in and one all
-that comes out, because each costs microseconds. Its steps stay in order because each needs the state that the one before returned; the host counts
-along. It never raises inside of a compiled program, where an error would lose its type: what went wrong is kept, the steps that are left do nothing,
-and :meth:`HostEnv.check` raises it afterwards.
+The callback works in place on XLA's own buffers, which takes a tenth of the time of ``io_callback``. Each
+buffer costs microseconds, so there is one for all inputs and one for all outputs. Steps stay in order,
+because each needs the state that the previous one returned, and the host counts them too.
+
+The callback never raises inside a compiled program, where an error would lose its type. Instead the error is
+kept, the remaining steps do nothing, and :meth:`HostEnv.check` raises it afterwards.
 """
 
 import abc
@@ -25,16 +27,16 @@ from costate._base.types import Array, Bool, Float, Key
 from costate.envs.base import AbstractEnv, Layout, TimeStep, first_step
 from costate.envs.engines.together import by_seed, for_all_seeds
 
-# Beside the observation a row has the reward and what kind of row it is.
-BESIDE = 2
-# The kinds: in the middle of an episode, the first one, and the last one by termination or by a time limit.
+# Columns of a row besides the observation: the reward and the kind of row.
+EXTRA_COLUMNS = 2
+# Kinds of rows: mid-episode, first, last by termination, last by a time limit.
 MIDDLE, FIRST, TERMINATED, TRUNCATED = 0.0, 1.0, 2.0, 3.0
 # The state counts steps modulo this, which a float32 holds exactly.
-COUNTED = 1 << 20
+STEP_MODULUS = 1 << 20
 
 
 class HostRows(NamedTuple):
-    """What all environments showed after one step."""
+    """The results of one step of all environments."""
 
     observation: Float[np.ndarray, "N O"]
     reward: Float[np.ndarray, " N"]
@@ -42,28 +44,32 @@ class HostRows(NamedTuple):
     truncated: Bool[np.ndarray, " N"]
     """Whether a time limit ended the episode."""
     is_first: Bool[np.ndarray, " N"]
-    """Where the step before was a last one: a new episode has begun and the action was ignored."""
+    """True if the previous step was a last one: a new episode has begun and the action was ignored."""
     quiet: bool = False
-    """True only if no episode has begun or ended, where the simulator knows that without looking twice."""
+    """True only if no episode has begun or ended and the simulator knows so at no cost."""
 
 
 class AbstractSimulator(abc.ABC):
     """A batch of environments on the host."""
 
     count: int
-    """How many they are, of all seeds together."""
+    """Number of environments, of all seeds together."""
     layout: Layout
     action_low: Float[np.ndarray, " A"]
     action_high: Float[np.ndarray, " A"]
 
     @abc.abstractmethod
     def start(self, seeds: Sequence[int]) -> Float[np.ndarray, "N O"]:
-        """Begin an episode in every environment. The seeds decide all that is random until the next call."""
+        """Begin an episode in every environment.
+
+        The seeds determine all random numbers until the next call.
+        """
 
     @abc.abstractmethod
     def advance(self, action: Float[np.ndarray, "N A"]) -> HostRows:
-        """One step of every environment, by the environment contract. The action is memory that is lent for the call, and what is shown may be lent
-        until the next one.
+        """Take one step in every environment, by the environment contract.
+
+        The action is valid only during the call. The returned arrays may be overwritten by the next call.
         """
 
     @abc.abstractmethod
@@ -92,14 +98,15 @@ class HostEnv(AbstractEnv):
         self.action_high = simulator.action_high.astype(np.float32)
         self.episode_steps = episode_steps
         self._started = np.zeros(simulator.count, int)
-        # The count of steps at which each episode began, and at which the oldest one must have ended.
+        # Step counts at which each episode began, and at which the oldest one must have ended.
         self._begun = np.zeros(simulator.count, int)
         self._steps, self._deadline = 0, episode_steps
-        # All that a step shows, and in the end the count of steps; with views of its parts, because making one takes as long as copying.
-        self._shown = np.zeros(simulator.count * (self.observation_size + BESIDE) + 1, np.float32)
+        # The whole result of a step, followed by the step count. The views are kept, because making one takes
+        # as long as copying.
+        self._shown = np.zeros(simulator.count * (self.observation_size + EXTRA_COLUMNS) + 1, np.float32)
         self._rows = self._shown[:-1].reshape(simulator.count, -1)
         self._observation, self._reward, self._kind = (
-            self._rows[:, :-BESIDE],
+            self._rows[:, :-EXTRA_COLUMNS],
             self._rows[:, -2],
             self._rows[:, -1],
         )
@@ -112,7 +119,10 @@ class HostEnv(AbstractEnv):
         return None
 
     def reset(self, key: Key[Array, ""]) -> tuple[Float[Array, ""], TimeStep]:
-        """Starts episodes from seeds of their own; the key is not used, because a simulator draws random numbers itself."""
+        """Start episodes from their own seeds.
+
+        The key is unused, because a simulator draws its own numbers.
+        """
         self._failure, self._steps = None, 0
         self._begun[:], self._deadline = 0, self.episode_steps
         numbers = [
@@ -139,7 +149,7 @@ class HostEnv(AbstractEnv):
         return state, timestep
 
     def skip_resets(self, counts: np.ndarray) -> None:
-        """Nothing to replay: what an environment does follows from its seed and the number of episodes that it has started."""
+        """Do no replay: an environment depends only on its seed and the number of episodes started."""
         self._started[:] = counts
 
     def close(self) -> None:
@@ -162,7 +172,7 @@ class HostEnv(AbstractEnv):
         kind = rows[:, -1]
         discount = 1.0 - jnp.float32(kind == TERMINATED)
         return shown[-1], TimeStep(
-            rows[:, :-BESIDE], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED
+            rows[:, :-EXTRA_COLUMNS], rows[:, -2], discount, kind == FIRST, kind >= TERMINATED
         )
 
     def _in_place(self, context: Any, out: Any, given: Any) -> None:
@@ -174,7 +184,10 @@ class HostEnv(AbstractEnv):
         return self._shown.copy()
 
     def _advance(self, given: Float[np.ndarray, " G"]) -> None:
-        """Brings up to date what is shown: actions and the count of steps go in, rows and the next count come out; after a failure zeros."""
+        """Update the output buffer: actions and the step count go in, rows and the next count come out.
+
+        After a failure the output is zeros.
+        """
         if self._failure is None:
             try:
                 self._fill(given)
@@ -187,12 +200,14 @@ class HostEnv(AbstractEnv):
         self._shown[:] = 0.0
 
     def _fill(self, given: Float[np.ndarray, " G"]) -> None:
-        # Few operations where nothing begins or ends: what a step of the environments leaves of our own code in the caches is little, so that each
-        # takes microseconds, and a step of a small environment takes twenty.
+        # Few operations if nothing begins or ends. After an environment's step little of our own code is left
+        # in the caches, so that each operation takes microseconds, and a step of a small environment takes
+        # only twenty.
         position = given.item(-1)
-        if position != self._steps % COUNTED:
+        if position != self._steps % STEP_MODULUS:
             raise SimulationError(
-                f"{self._name} was asked for step {position:.0f} when it stood at {self._steps % COUNTED}: a state was stepped from twice."
+                f"{self._name} was asked for step {position:.0f} but is at step "
+                f"{self._steps % STEP_MODULUS}: a state was stepped from twice."
             )
         step = self._simulator.advance(given[:-1].reshape(-1, self.action_size))
         self._steps += 1
@@ -200,8 +215,8 @@ class HostEnv(AbstractEnv):
         self._reward[:] = step.reward
         if self._has_kinds or not step.quiet:
             self._set_kinds(step)
-        self._shown[-1] = self._steps % COUNTED
-        # The sum is not finite where anything in it is not; only then is it worth looking for what.
+        self._shown[-1] = self._steps % STEP_MODULUS
+        # The sum is not finite if any term is not. Only then look for the culprit.
         if not math.isfinite(np.add.reduce(self._shown)):
             self._require_finite(self._observation, self._reward)
         if self._steps >= self._deadline:
@@ -232,20 +247,23 @@ class HostEnv(AbstractEnv):
             ]
             wrong += [] if np.isfinite(reward[i]) else [f"reward {reward[i]}"]
             raise SimulationError(
-                f"{self._name} returned NaN or Inf: {', '.join(wrong[:3])} (in {self._which(int(i))}). Nothing can be learnt from that, so training "
-                f"stops; the last checkpoint is kept. Correct the environment, then continue with `costate train --resume RUN`."
+                f"{self._name} returned NaN or Inf: {', '.join(wrong[:3])} (in {self._which(int(i))}). "
+                f"Training stops, and the last checkpoint is kept. Correct the environment, then continue "
+                f"with `costate train --resume RUN`."
             )
 
     def _require_ends(self, ends: Bool[np.ndarray, " N"]) -> None:
         for i in np.flatnonzero((self._steps - self._begun >= self.episode_steps) & ~ends):
             raise SimulationError(
-                f"{self._name} goes on after {self.episode_steps} steps, which were said to be its longest episode ({self._which(int(i))}). Give the "
-                f"true number as episode_steps, or a time limit such as gymnasium.wrappers.TimeLimit."
+                f"{self._name} continues after {self.episode_steps} steps, its declared longest episode "
+                f"({self._which(int(i))}). Give the true number as episode_steps, or add a time limit such "
+                f"as gymnasium.wrappers.TimeLimit."
             )
 
     def _which(self, i: int) -> str:
         seed, own = self._seeds[i // self.batch_size], i % self.batch_size
-        return f"environment {own} of seed {seed}, at step {self._steps - self._begun[i]} of its episode {self._started[i]}"
+        step = self._steps - self._begun[i]
+        return f"environment {own} of seed {seed}, at step {step} of its episode {self._started[i]}"
 
     def _explained(self, error: Exception, when: str) -> CostateError:
         if isinstance(error, CostateError):
@@ -256,5 +274,8 @@ class HostEnv(AbstractEnv):
 
 
 def episode_seed(seed: int, environment: int, started: int) -> int:
-    """Unrelated seeds for the episodes of every environment of every run; below 2³¹, because some simulators take no more."""
+    """Return unrelated seeds for the episodes of all environments and runs.
+
+    They are below 2³¹, because some simulators accept no larger ones.
+    """
     return int(np.random.SeedSequence([seed, environment, started]).generate_state(1, np.uint32)[0]) >> 1

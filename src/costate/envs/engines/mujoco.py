@@ -1,4 +1,7 @@
-"""The MuJoCo engine: a user's own robot, a batch of it in threads. The physics runs beside each other; what is written in Python takes turns."""
+"""The MuJoCo engine: a batch of a user's own robot in threads.
+
+Physics runs in parallel. The world's Python methods take turns.
+"""
 
 import concurrent.futures
 import os
@@ -17,44 +20,47 @@ from costate.envs.stage import Outcome
 from costate.envs.visible import AbstractVisibleRobot
 from costate.envs.worlds.mujoco_world import AbstractMujocoWorld
 
-# Physics that has left the numbers; MuJoCo only warns of it.
+# Warnings of diverged physics, which MuJoCo does not treat as errors.
 FATAL = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
 def load_model(name: str, world: AbstractMujocoWorld) -> Any:
-    """The compiled model; raises if it cannot be trained on."""
+    """Compile the model. Raise if it cannot be trained on."""
     try:
         model = mujoco.MjModel.from_xml_path(str(world.path))
     except (ValueError, OSError) as error:
         raise ConfigError(f"{name}: MuJoCo cannot load {world.path}: {str(error).strip()}") from error
     if model.nu == 0:
         raise ConfigError(
-            f"{name}: {world.path} has no actuators, so that there is nothing to control. Add some to its <actuator>."
+            f"{name}: {world.path} has no actuators, so there is nothing to control. Add some to its "
+            f"<actuator>."
         )
     for i in range(model.nu):
         if not model.actuator_ctrllimited[i] or np.abs(model.actuator_ctrlrange[i]).max() > WIDEST_BOUND:
             label = model.actuator(i).name or f"number {i}"
             raise ConfigError(
-                f"{name}: the actuator {label} of {world.path} has no bounds. Give it ctrllimited and a ctrlrange."
+                f"{name}: the actuator {label} of {world.path} has no bounds. Give it ctrllimited and "
+                f"ctrlrange."
             )
     substeps(name, world, model)
-    # By default MuJoCo starts a broken simulation anew and goes on as if nothing had happened.
+    # By default MuJoCo silently resets a diverged simulation and continues.
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
     return model
 
 
 def substeps(name: str, world: AbstractMujocoWorld, model: Any) -> int:
-    """Steps of the physics in one control step."""
+    """Return the number of physics steps in one control step."""
     ratio = float(world.control_timestep / model.opt.timestep)
     if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
         raise ConfigError(
-            f"{name}: control_timestep is {world.control_timestep} s, but it must be a multiple of the model's time step of {model.opt.timestep} s."
+            f"{name}: control_timestep is {world.control_timestep} s, but it must be a multiple of the "
+            f"model's time step, {model.opt.timestep} s."
         )
     return round(ratio)
 
 
 def describe(name: str, world: AbstractMujocoWorld) -> tuple[Layout, int]:
-    """What is observed, by name, and the number of controls; raises if a world cannot be trained on."""
+    """Return the observation layout and the number of controls. Raise if a world cannot be trained on."""
     if world.episode_steps < 1:
         raise ConfigError(
             f"{name}: episode_steps is {world.episode_steps}, but an episode has at least 1 step."
@@ -67,39 +73,40 @@ def describe(name: str, world: AbstractMujocoWorld) -> tuple[Layout, int]:
         reward = world.reward(model, data)
     except Exception as error:
         raise ConfigError(
-            f"{name}: its observe or reward raised {type(error).__name__} at the start of an episode: {error}"
+            f"{name}: observe or reward raised {type(error).__name__} at the start of an episode: {error}"
         ) from error
     if not isinstance(shown, Mapping) or not shown:
         raise ConfigError(
-            f'{name}: observe returned {shown!r}, but it should be a dictionary such as {{"position": data.qpos, "velocity": data.qvel}}.'
+            f"{name}: observe returned {shown!r}, but it must return a dictionary such as "
+            f'{{"position": data.qpos, "velocity": data.qvel}}.'
         )
     if np.ndim(reward) != 0:
-        raise ConfigError(f"{name}: reward returned {reward!r}, but it should be one number.")
+        raise ConfigError(f"{name}: reward returned {reward!r}, but it must return one number.")
     return tuple((str(label), int(np.size(part))) for label, part in shown.items()), int(model.nu)
 
 
 def _begin(world: AbstractMujocoWorld, model: Any, data: Any, random: np.random.Generator) -> None:
-    # Leaves no trace of the episode before.
+    # Remove every trace of the previous episode.
     mujoco.mj_resetData(model, data)
     world.initial(model, data, random)
     mujoco.mj_forward(model, data)
 
 
 def advance(model: Any, data: Any, control: Float[np.ndarray, " A"], substeps: int) -> None:
-    """One control step of the physics."""
+    """Simulate one control step."""
     data.ctrl[:] = control
     mujoco.mj_step(model, data, substeps)
-    # Positions of bodies and readings of sensors are otherwise those before the last step.
+    # Otherwise body positions and sensor readings would be those before the last physics step.
     mujoco.mj_forward(model, data)
 
 
 def flat(shown: Mapping[str, Any]) -> np.ndarray:
-    """Everything that is observed, as one vector."""
+    """Concatenate all observed quantities."""
     return np.concatenate([np.ravel(part) for part in shown.values()])
 
 
 class MujocoSimulator(AbstractSimulator):
-    """A batch of one world. Each has a generator of its own, which is seeded at every start of all of them."""
+    """A batch of one world. Each copy has its own random generator, which every start reseeds."""
 
     def __init__(self, name: str, world: AbstractMujocoWorld, count: int) -> None:
         self._name = name
@@ -164,8 +171,9 @@ class MujocoSimulator(AbstractSimulator):
         for warning in FATAL:
             if self._data[i].warning[warning].number:
                 raise SimulationError(
-                    f"{self._name}: the physics of environment {i} broke down at step {self._elapsed[i]} of its episode ({warning.name}). A smaller "
-                    f"timestep in the MJCF file, more damping, or smaller controls may help."
+                    f"{self._name}: the physics of environment {i} diverged at step {self._elapsed[i]} of "
+                    f"its episode ({warning.name}). A smaller timestep in the MJCF file, more damping, or "
+                    f"smaller controls may help."
                 )
 
     def _observe(self, data: Any) -> Float[np.ndarray, " O"]:
@@ -173,13 +181,14 @@ class MujocoSimulator(AbstractSimulator):
         layout = tuple((str(label), int(np.size(part))) for label, part in shown.items())
         if layout != self.layout:
             raise SimulationError(
-                f"{self._name} observed {layout}, but at first it was {self.layout}. Observe the same things in every step."
+                f"{self._name} observed {layout}, but at first it was {self.layout}. Observe the same "
+                f"quantities in every step."
             )
         return flat(shown).astype(np.float32)
 
 
 class Actuators(AbstractActuators):
-    """Of one robot."""
+    """Actuators of one robot."""
 
     batch_size = 1
 
@@ -189,7 +198,7 @@ class Actuators(AbstractActuators):
 
 
 class MujocoRobot(AbstractVisibleRobot):
-    """One robot of a world, to be looked at."""
+    """One robot of a world, for drawing."""
 
     def __init__(self, name: str, world: AbstractMujocoWorld) -> None:
         self._world = world
@@ -225,4 +234,4 @@ class MujocoRobot(AbstractVisibleRobot):
         )
 
     def close(self) -> None:
-        """MuJoCo's memory goes with the objects."""
+        """Do nothing: MuJoCo's memory is freed with its objects."""

@@ -1,8 +1,9 @@
-"""The MuJoCo Playground engine: the paper's own simulator, physics written in JAX (MJX) inside of the compiled rollout.
+"""The MuJoCo Playground engine: the paper's own simulator, with JAX physics (MJX) in the compiled rollout.
 
-Nothing leaves the program: no callback, no host. So several devices can each step a share of the environments, and everything random comes from the
-keys. An episode ends and begins by the environment contract, not by Playground's own wrapper, which starts all episodes of an environment in
-the same state and never shows the last observation of one.
+There is no callback and no host code. Several devices can therefore each step a share of the environments,
+and all random numbers come from the keys. Episodes follow the environment contract instead of Playground's
+own wrapper. That wrapper starts all episodes of an environment in the same state, and never returns the last
+observation of one.
 """
 
 import functools
@@ -27,21 +28,26 @@ IMPLEMENTATIONS = ("jax", "warp")
 VARIABLE = "COSTATE_MJX_IMPL"
 
 Simulation = Any
-"""A ``State`` of Playground: MJX's data, and what was shown of it."""
+"""A ``State`` of Playground: MJX's data, with the observation and reward."""
 
 
 def implementation() -> str:
-    """What MJX computes with: Warp on a graphics card, where it is faster; JAX elsewhere, where Warp cannot be vmapped. The environment overrules."""
+    """Return the backend that MJX computes with.
+
+    It is Warp on a graphics card, where that is faster, and else JAX, because Warp cannot be vmapped there.
+    The environment variable overrides it.
+    """
     chosen = os.environ.get(VARIABLE) or ("warp" if jax.default_backend() == "gpu" else "jax")
     if chosen not in IMPLEMENTATIONS:
         raise ConfigError(
-            f"{VARIABLE} is {chosen!r}, but MJX computes with {' or '.join(IMPLEMENTATIONS)}. Unset it to have that chosen."
+            f"{VARIABLE} is {chosen!r}, but MJX computes with {' or '.join(IMPLEMENTATIONS)}. Unset it to "
+            f"choose automatically."
         )
     return chosen
 
 
 class Simulator(NamedTuple):
-    """Playground's environment of a task, and its two functions for any number of robots side by side."""
+    """Playground's environment of a task, and its two functions, vmapped over robots."""
 
     environment: Any
     start: Callable[[Key[Array, " B"]], Simulation]
@@ -49,27 +55,29 @@ class Simulator(NamedTuple):
 
 
 def load_simulator(name: str) -> Simulator:
-    """Raises if Playground does not know the task."""
+    """Load a task's simulator. Raise if Playground does not know the task."""
     if name not in dm_control_suite.ALL_ENVS:
         raise ConfigError(
-            f"The MuJoCo Playground that is installed has no task {name!r}. Install the one of the extra: pip install 'costate[playground]'."
+            f"The installed MuJoCo Playground has no task {name!r}. Install the supported version: pip "
+            f"install 'costate[playground]'."
         )
     return _simulator(name, implementation())
 
 
 @functools.cache
 def _simulator(name: str, impl: str) -> Simulator:
-    # Kept, and compiled apart from what calls them: to trace MJX takes seconds, and is then done once for the training and all evaluations.
+    # Cached, and compiled separately from its callers. Tracing MJX takes seconds, and training and
+    # evaluations share it.
     environment = dm_control_suite.load(name, config_overrides={"impl": impl})
     return Simulator(
         environment,
-        jax.jit(jax.vmap(_as_written(environment.reset))),
-        jax.jit(jax.vmap(_as_written(environment.step))),
+        jax.jit(jax.vmap(_with_rank_promotion(environment.reset))),
+        jax.jit(jax.vmap(_with_rank_promotion(environment.step))),
     )
 
 
 class Episodes(eqx.Module):
-    """A batch of simulations, how long each has run, and whether its last time step was a last one."""
+    """A batch of simulations, how long each has run, and whether its last time step ended an episode."""
 
     simulation: Simulation
     elapsed: Int[Array, "*B"]
@@ -77,14 +85,14 @@ class Episodes(eqx.Module):
 
 
 class PlaygroundEnv(AbstractEnv):
-    """A batch of one task for each seed. A resumed run needs nothing but its keys."""
+    """A batch of one task for each seed. A resumed run needs only its keys."""
 
     written_in_jax = True
 
     def __init__(
         self, task: Task, simulator: Simulator, shown: Layout, batch_size: int, seeds: Sequence[int] = (0,)
     ) -> None:
-        """``shown`` is the order in which Playground shows what the task's record names."""
+        """Build the batch. ``shown`` is the order in which Playground returns the record's observations."""
         self._simulator = simulator
         self._seeds = np.array(
             [np.random.SeedSequence(seed).generate_state(1)[0] for seed in seeds], np.uint32
@@ -98,7 +106,8 @@ class PlaygroundEnv(AbstractEnv):
         self.action_low, self.action_high = simulator.environment.mj_model.actuator_ctrlrange.T.astype(
             np.float32
         )
-        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
+        # Compiled as a whole, because resets run outside of the compiled programs, where JAX would compile
+        # each operation separately.
         self._start_one: Callable[..., tuple[Episodes, TimeStep]] = jax.jit(
             lambda key, seed: self._begin(self._split(key, seed))
         )
@@ -122,10 +131,10 @@ class PlaygroundEnv(AbstractEnv):
         return state, timestep
 
     def skip_resets(self, counts: np.ndarray) -> None:
-        """Nothing to do: episodes are drawn from the keys."""
+        """Do nothing, because episodes are drawn from the keys."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing, because there is nothing to release."""
 
     def share(self, mesh: Mesh) -> bool:
         if self.batch_size * len(self._seeds) % mesh.size:
@@ -137,7 +146,8 @@ class PlaygroundEnv(AbstractEnv):
         return by_seed(self._begin(jax.vmap(self._split)(keys, seeds).reshape(-1)), keys.shape[0])
 
     def _split(self, key: Key[Array, ""], seed: UInt[Array, ""]) -> Key[Array, " B"]:
-        # The seed goes in too, so that environments with other seeds, such as those of an evaluation, never start the episodes of these.
+        # The seed is folded in too, so that environments with other seeds, such as those of an evaluation,
+        # never repeat these episodes.
         return jax.random.split(jax.random.fold_in(key, seed), self.batch_size)
 
     def _begin(self, keys: Key[Array, " B"]) -> tuple[Episodes, TimeStep]:
@@ -151,7 +161,7 @@ class PlaygroundEnv(AbstractEnv):
     def _step_all(
         self, state: Episodes, action: Float[Array, "B A"], keys: Key[Array, " B"]
     ) -> tuple[Episodes, TimeStep]:
-        """One step of any number of environments, those of all seeds: on one device, or a share of them on each."""
+        """Step any number of environments, those of all seeds, on one device or in shares on several."""
         if self._mesh is None:
             return self._step_share(state, action, keys)
         each = PartitionSpec(self._mesh.axis_names)
@@ -172,15 +182,17 @@ class PlaygroundEnv(AbstractEnv):
             )
             return chosen
 
-        # A start can take as long as hundreds of steps, so it is made only where some episode is over; most end together.
+        # A start can take as long as hundreds of steps, so it runs only if some episode is over. Most end
+        # together.
         stepped: tuple[Episodes, TimeStep] = jax.lax.cond(over.any(), renewed, lambda: ran)
         return stepped
 
     def _run(self, state: Episodes, action: Float[Array, "B A"]) -> tuple[Episodes, TimeStep]:
-        """One step of every simulation, as if no episode were over.
+        """Step every simulation as if no episode were over.
 
-        Physics that has left the numbers ends its episode, as in Playground. Nothing else ever terminates here, and no reward is below 0, so that
-        there is nothing to gain by it. The observation stays that of the step before.
+        Diverged physics ends its episode, as in Playground, and the observation stays that of the previous
+        step. Nothing else terminates an episode here, and no reward is negative, so that a policy gains
+        nothing by it.
         """
         simulation, elapsed = self._simulator.advance(state.simulation, action), state.elapsed + 1
         broken = simulation.done > 0.0
@@ -198,7 +210,10 @@ class PlaygroundEnv(AbstractEnv):
 
 
 def rearrangement(shown: Layout, wanted: Layout) -> Int[np.ndarray, " O"]:
-    """Where each number of the layout ``wanted`` stands in the layout ``shown``, which has the same groups in another order."""
+    """Return the index of each number of the layout ``wanted`` in the layout ``shown``.
+
+    Both have the same groups, in different orders.
+    """
     starts = dict(
         zip((name for name, _ in shown), np.cumsum([0, *(size for _, size in shown)]), strict=False)
     )
@@ -206,12 +221,12 @@ def rearrangement(shown: Layout, wanted: Layout) -> Int[np.ndarray, " O"]:
 
 
 def _where(chosen: Bool[Array, " B"], these: Array, others: Array) -> Array:
-    """Of each environment the one or the other, whatever the shape of what belongs to one."""
+    """Choose one of two values for each environment, whatever their shape."""
     return jnp.where(chosen.reshape(-1, *[1] * (these.ndim - 1)), these, others)
 
 
-def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of MJX, which relies on arrays of different rank being broadcast, whatever the caller has set."""
+def _with_rank_promotion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function of MJX with rank promotion allowed, which MJX relies on, whatever the caller has set."""
 
     @functools.wraps(function)
     def called(*arguments: Any) -> Any:

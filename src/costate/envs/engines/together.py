@@ -1,4 +1,4 @@
-"""One simulator for all seeds: a step that is written for one seed, and steps everything once where it is vmapped over them."""
+"""One simulator for all seeds: a step written for one seed that runs everything once when it is vmapped."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,11 +14,15 @@ Tree = TypeVar("Tree")
 
 
 def for_all_seeds(step_all: Step, seeds: int) -> Step:
-    """``step_all`` as seen by one seed, such that vmapping it over all of them steps the simulator once, with the actions of each."""
+    """Return ``step_all`` as one seed sees it.
+
+    Vmapping the result over all seeds steps the simulator once, with the actions of each.
+    """
 
     @jax.custom_batching.custom_vmap
     def step(state: Array, action: Array) -> tuple[Array, TimeStep]:
-        # With one seed this is the simulator's step. With several only its shapes are used: JAX asks for them before it applies the rule below.
+        # With one seed this is the simulator's step. With several seeds only its shapes matter: JAX asks for
+        # them before it applies the rule below.
         state, timestep = step_all(state, jnp.tile(action, (seeds, 1)))
         return state, jax.tree.map(lambda array: array[: action.shape[0]], timestep)
 
@@ -32,9 +36,10 @@ def for_all_seeds(step_all: Step, seeds: int) -> Step:
 
 
 def fold_seeds(step_all: Step) -> Step:
-    """``step_all`` of any number of environments, such that vmapping it over seeds makes a larger batch of it instead of another axis.
+    """Make vmapping ``step_all`` over seeds enlarge its batch instead of adding an axis.
 
-    A ``lax.cond`` in it stays one: vmapped, it would compute both sides in every step. All arguments have the environments as their first axis.
+    A ``lax.cond`` inside then stays conditional, while plain vmap would compute both branches in every step.
+    The first axis of all arguments must be the environments.
     """
     step = jax.custom_batching.custom_vmap(step_all)
 
@@ -52,7 +57,7 @@ def fold_seeds(step_all: Step) -> Step:
 
 
 def by_seed(tree: Tree, seeds: int) -> Tree:
-    """What belongs to all seeds' environments, such as a time step, with the seeds as its first axis."""
+    """Reshape values of all environments, such as a time step, so that the first axis is the seed."""
     parts: Tree = jax.tree.map(
         lambda array: array.reshape(seeds, array.shape[0] // seeds, *array.shape[1:]), tree
     )

@@ -1,4 +1,4 @@
-"""What can go wrong between a true observation and the one that a policy reads: one file for each kind of fault."""
+"""Sensor faults between the true observation and the one that a policy reads, with one file per kind."""
 
 from costate.envs.faults.base import AbstractFault as AbstractFault
 from costate.envs.faults.base import Drawn as Drawn

@@ -1,4 +1,4 @@
-"""What a sensor fault is: something that readings pass through, one step at a time, inside the compiled loop."""
+"""The interface of a sensor fault, which readings pass through step by step inside the compiled loop."""
 
 import abc
 from typing import Any, NamedTuple
@@ -6,34 +6,42 @@ from typing import Any, NamedTuple
 from costate._base.types import Array, Bool, Float, Key
 
 FaultState = Any
-"""What a fault remembers between two steps, as a pytree; None if it remembers nothing."""
+"""What a fault remembers between two steps, as a pytree, or None."""
 Drawn = Any
-"""The random numbers that a fault needs in one step, as a pytree; None if it needs none."""
+"""The random numbers that a fault needs in one step, as a pytree, or None."""
 
 
 class Reading(NamedTuple):
-    """What the sensors of a batch of environments say."""
+    """The sensor readings of a batch of environments."""
 
     value: Float[Array, "B O"]
     seen: Bool[Array, "B O"]
-    """Whether a number comes from a sensor, as far as a receiver can tell. Faults that nobody notices leave it true."""
+    """Whether each number comes from a sensor, as far as a receiver can tell.
+
+    Unnoticed faults leave it true.
+    """
 
 
 class AbstractFault(abc.ABC):
-    """One kind of fault, for a batch of environments. A new episode has new sensors: nothing is remembered from the one before."""
+    """One kind of fault, for a batch of environments. Nothing carries over from one episode to the next."""
 
     @abc.abstractmethod
     def start(self, batch: int, size: int) -> FaultState:
-        """A state of the right shape for ``batch`` environments with ``size`` sensors; its values do not matter, because every episode's first step
-        starts afresh.
+        """Return a state of the right shape for ``batch`` environments with ``size`` sensors.
+
+        Its values do not matter, because the first step of every episode ignores them.
         """
 
     def draw(self, key: Key[Array, ""], batch: int, size: int) -> Drawn:
-        """What is random in one step. Apart from :meth:`apply`, so that it can be drawn for a whole rollout at once, outside of its loop."""
+        """Draw the random numbers of one step.
+
+        This is separate from :meth:`apply`, so that a whole rollout can be drawn at once, outside of its
+        loop.
+        """
         return None
 
     @abc.abstractmethod
     def apply(
         self, reading: Reading, state: FaultState, is_first: Bool[Array, " B"], drawn: Drawn
     ) -> tuple[Reading, FaultState]:
-        """The reading after the fault, and what the fault remembers of it."""
+        """Return the reading after the fault, and the fault's new state."""

@@ -1,4 +1,4 @@
-"""When something is out of order: independently in every step, or in bursts of a given mean length."""
+"""Times at which units fail: independent in every step, or in bursts of a given mean length."""
 
 import jax.numpy as jnp
 
@@ -13,10 +13,12 @@ def working(
     probability: float,
     length: float | None,
 ) -> Bool[Array, "B U"]:
-    """Which of U units work in the next step, if ``broken`` did not in the last; ``drawn`` is uniform between 0 and 1.
+    """Return which of U units work in the next step, given which were ``broken`` in the last one.
 
-    Without a mean ``length`` every step is drawn by itself. With one, units are Markov chains that leave a burst with probability 1/L and enter one
-    with probability p/((1 − p) L), of which a share p is broken at any time, the first step of an episode included (Gilbert 1960).
+    ``drawn`` is uniform between 0 and 1. Without a mean ``length`` every step is independent. With one, each
+    unit is a Markov chain (Gilbert 1960) that leaves a burst with probability 1/L and enters one with
+    probability p/((1 − p) L). A share p of units is then broken at any time, including the first step of an
+    episode.
     """
     return drawn < 1.0 - chance_of_breakage(broken, is_first, probability, length)
 
@@ -24,7 +26,7 @@ def working(
 def chance_of_breakage(
     broken: Bool[Array, "B U"], is_first: Bool[Array, " B"], probability: float, length: float | None
 ) -> Float[Array, "B U"] | float:
-    """Of every unit, that it does not work in the next step."""
+    """Return each unit's probability of being broken in the next step."""
     if length is None or probability in (0.0, 1.0):
         return probability
     staying, entering = burst_chances(probability, length)
@@ -32,23 +34,28 @@ def chance_of_breakage(
 
 
 def burst_chances(probability: float, length: float) -> tuple[float, float]:
-    """Chances that a burst goes on, and that one starts."""
+    """Return the probabilities that a burst continues, and that one starts."""
     return 1.0 - 1.0 / length, probability / ((1.0 - probability) * length)
 
 
 def shortest_bursts(probability: float) -> float:
-    """Least mean length of bursts that are out of order for this share of the time: with a single good step between two, L steps in L + 1 are bad."""
+    """Return the least mean length of bursts that cover this share of the time.
+
+    With a single good step between two bursts, L steps in L + 1 are bad.
+    """
     return max(1.0, probability / (1.0 - probability)) if probability < 1.0 else 1.0
 
 
 def check_bursts(name: str, probability: float, length_name: str, length: float) -> None:
-    """Raise unless bursts of this mean length can be out of order for this share of the time."""
+    """Raise unless bursts of this mean length can cover this share of the time."""
     if probability == 0.0:
         raise ConfigError(
-            f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Give {name}, or leave {length_name} out."
+            f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Set {name}, or leave out "
+            f"{length_name}."
         )
     if length < shortest_bursts(probability):
         raise ConfigError(
-            f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with at least one good step between two are "
-            f"bad for at most {length / (length + 1.0):.3g} of the time. Use a {length_name} of at least {shortest_bursts(probability):.4g}."
+            f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with "
+            f"at least one good step between two last for at most {length / (length + 1.0):.3g} of the time. "
+            f"Use a {length_name} of at least {shortest_bursts(probability):.4g}."
         )

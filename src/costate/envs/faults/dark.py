@@ -1,4 +1,4 @@
-"""What a receiver makes of readings that do not arrive, and of sensors that are not there."""
+"""Values that a receiver fills in for readings that do not arrive, and for sensors that do not exist."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,7 @@ from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class Zeros(AbstractFault):
-    """Nothing is read as zero, as in the paper."""
+    """Replace missing readings by zero, as in the paper."""
 
     def start(self, batch: int, size: int) -> FaultState:
         return None
@@ -22,7 +22,7 @@ class Zeros(AbstractFault):
 
 
 class Hold(AbstractFault):
-    """The last value that did arrive is read again; zero before there is one."""
+    """Replace missing readings by the last value that arrived, or by zero before there is one."""
 
     def start(self, batch: int, size: int) -> FaultState:
         return jnp.zeros((batch, size))
@@ -35,7 +35,7 @@ class Hold(AbstractFault):
 
 
 class Absent(AbstractFault):
-    """Sensors that the robot does not have read zero and are never seen."""
+    """Sensors that the robot does not have. They read zero and count as missing."""
 
     def __init__(self, absent: np.ndarray) -> None:
         self._present = ~absent

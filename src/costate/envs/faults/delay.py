@@ -10,20 +10,20 @@ from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class _Travelling(NamedTuple):
-    """The last D + 1 readings that were sent, the newest first."""
+    """The last D + 1 readings that were sent, newest first."""
 
     value: Float[Array, "D B O"]
     seen: Bool[Array, "D B O"]
     duration: Int[Array, "D B"]
-    """Steps that each takes."""
+    """Delay of each reading in steps."""
     sent: Int[Array, " B"]
-    """Readings sent in this episode."""
+    """Number of readings sent in this episode."""
 
 
 class Delay(AbstractFault):
-    """Every reading travels for ``fixed`` steps and up to ``jitter`` more, uniformly; the newest one that has arrived is shown.
+    """Delay every reading by ``fixed`` to ``fixed + jitter`` steps, uniformly, and read the newest arrival.
 
-    One that is overtaken is never shown, and before the first has arrived nothing is.
+    A reading that is overtaken is never read. Before the first arrival nothing is.
     """
 
     def __init__(self, fixed: int, jitter: int) -> None:
@@ -58,5 +58,5 @@ class Delay(AbstractFault):
 
 
 def _push(newest: Array, queue: Array) -> Array:
-    """The queue with one more in front and the oldest gone."""
+    """Put the newest item in front of a queue and drop the oldest."""
     return jnp.concatenate([newest[None], queue[:-1]])

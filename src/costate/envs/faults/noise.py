@@ -1,4 +1,4 @@
-"""Sensors that are not exact: white noise, and a bias that wanders."""
+"""Inexact sensors: white noise, and a drifting bias."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from costate.envs.faults.base import AbstractFault, Drawn, FaultState, Reading
 
 
 class Noise(AbstractFault):
-    """y + σ ε with ε ~ N(0, 1), new in every step for every sensor."""
+    """Return y + σ ε with ε ~ N(0, 1), drawn anew in every step for every sensor."""
 
     def __init__(self, deviation: float) -> None:
         self._deviation = deviation
@@ -26,7 +26,10 @@ class Noise(AbstractFault):
 
 
 class Drift(AbstractFault):
-    """y + b with b_{t+1} = b_t + σ ε: a calibration that is right when an episode starts and lost on the way, with deviation σ √t after t steps."""
+    """Return y + b with b_{t+1} = b_t + σ ε: a calibration that drifts during an episode.
+
+    The bias starts at 0 and has deviation σ √t after t steps.
+    """
 
     def __init__(self, deviation: float) -> None:
         self._deviation = deviation

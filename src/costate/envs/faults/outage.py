@@ -1,4 +1,4 @@
-"""Outages: sensors whose readings do not arrive, all of them together, in groups, or each by itself."""
+"""Outages: sensors whose readings do not arrive, all together, in groups, or one by one."""
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,10 @@ from costate.envs.faults.bursts import working
 
 
 class Outage(AbstractFault):
-    """Units of sensors fail together: ``units[i]`` is the number of the unit that sensor i belongs to.
+    """Sensors that fail together in units. ``units[i]`` is the number of the unit that sensor i belongs to.
 
-    With one unit, no bursts and readings of zero instead, this is the paper's blackout: ỹ_t = m_t y_t with one m_t ~ Bernoulli(1 − p) (Section 5).
+    With one unit, no bursts and readings of zero instead, this is the paper's blackout: ỹ_t = m_t y_t with
+    one m_t ~ Bernoulli(1 − p) (Section 5).
     """
 
     def __init__(self, probability: float, length: float | None, units: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Sensors that go on showing what they showed before they failed. Nobody notices: such a reading looks like any other."""
+"""Sensors that hold their last value after they fail. The fault is unnoticed: such a reading looks normal."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from costate.envs.faults.bursts import working
 
 
 class Stuck(AbstractFault):
-    """Every sensor by itself holds its last value for a time."""
+    """Make sensors hold their last value for a time, each independently."""
 
     def __init__(self, probability: float, length: float) -> None:
         self._probability = probability
@@ -26,6 +26,6 @@ class Stuck(AbstractFault):
     ) -> tuple[Reading, FaultState]:
         stuck, last = state
         works = working(drawn, stuck, is_first, self._probability, self._length)
-        # A sensor that is stuck from the start is stuck at its first value.
+        # A sensor that is stuck from the start holds its first value.
         value = jnp.where(works | is_first[:, None], reading.value, last)
         return reading._replace(value=value), (~works, value)

@@ -1,4 +1,7 @@
-"""The tasks by where they come from. A file here registers records in ``TASKS``; it is all that another engine's tasks need to be found."""
+"""Task records by origin.
+
+Each file registers its records in ``TASKS``, which is all that a new engine needs.
+"""
 
 from costate._base.discovery import import_all
 from costate.envs.tasks import TASKS
@@ -6,4 +9,4 @@ from costate.envs.tasks import TASKS
 import_all(__name__, __path__)
 
 BUILT_IN = frozenset(TASKS.names())
-"""The tasks that come with the library. Others of the same name cannot be registered."""
+"""Names of the built-in tasks, which no other task may take."""

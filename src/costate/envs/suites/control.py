@@ -1,4 +1,4 @@
-"""Textbook control problems in pure JAX, with the paper's three costs of control and, for the linear ones, a known optimum."""
+"""Textbook control problems in JAX, with the paper's three control costs and, if linear, a known optimum."""
 
 import abc
 import dataclasses
@@ -21,11 +21,12 @@ from costate.envs.worlds.stage_world import WorldStage
 from costate.envs.worlds.torque_pendulum import TorquePendulumWorld
 
 TIMESTEP = 0.1
-# Of every episode here.
+# Steps of every episode here.
 STEPS = 200
-# Deviation of position and velocity at the start.
+# Standard deviation of initial position and velocity.
 START = 0.4
-# More than four times the largest deviation of the best control, that of the first one, and ten times its deviation later on.
+# More than four times the largest deviation of the best control, which is that of the first step, and ten
+# times the later one.
 REGULATOR_LIMIT = 6.0
 # Enough for LQR to come within 5 % of its optimum.
 BUDGET = 8_000_000
@@ -42,7 +43,7 @@ class AnalyticTask(Task):
 
     @abc.abstractmethod
     def world(self) -> AbstractWorld:
-        """What happens in it."""
+        """Return the task's world."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AnalyticEnv:
         return AnalyticEnv(self.world(), batch_size, seeds)
@@ -53,7 +54,7 @@ class AnalyticTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorldTask(AnalyticTask):
-    """A task that is its world."""
+    """A task defined by a world alone."""
 
     make_world: Callable[[], AbstractWorld]
 
@@ -63,7 +64,7 @@ class WorldTask(AnalyticTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegulatorTask(AnalyticTask):
-    """A task whose best controller is known, because everything in it is linear, quadratic or Gaussian."""
+    """A linear-quadratic-Gaussian task, whose best controller is known."""
 
     problem: Callable[[], Regulator]
 
@@ -71,10 +72,13 @@ class RegulatorTask(AnalyticTask):
         return LinearQuadraticWorld(self.problem(), REGULATOR_LIMIT, ("position", "velocity"))
 
     def best_gradients(self, played: Played, discount: float) -> dict[str, Float[np.ndarray, "T X"]]:
-        """−2Px at the true state, and at the best estimate of it from what was seen; the second is all that a memory can hold."""
+        """Return −2Px at the true state and at its best estimate from the measurements.
+
+        The second is all that a memory can know.
+        """
         problem = self.problem()
         value = stationary_value(problem, discount)
-        # The signal that comes with a measurement is not part of it.
+        # The signal that accompanies a measurement is not part of it.
         known = estimates(problem, played.observations[:, :-1], played.seen, played.controls)
         return {
             "best, at the state": -2.0 * played.states @ value,
@@ -87,9 +91,10 @@ class RegulatorTask(AnalyticTask):
 
 
 def line_regulator(friction: float, disturbance: float, position_noise: float | None = None) -> Regulator:
-    """A unit mass on a line, ẍ = −friction ẋ + u + white noise of deviation ``disturbance``, with the cost x² + 0.1 ẋ² + 0.1 u² in every step.
+    """Return a unit mass on a line: ẍ = −friction ẋ + u + white noise of deviation ``disturbance``.
 
-    Position and velocity are measured exactly, or the position alone with noise of deviation ``position_noise``.
+    The cost of every step is x² + 0.1 ẋ² + 0.1 u². Position and velocity are measured exactly, or the
+    position alone with noise of deviation ``position_noise``.
     """
     a, b = np.array([[0.0, 1.0], [0.0, -friction]]), np.array([[0.0], [1.0]])
     dynamics, influence = held_control(a, b, TIMESTEP)
@@ -107,17 +112,17 @@ def line_regulator(friction: float, disturbance: float, position_noise: float | 
 
 
 def lqr() -> Regulator:
-    """Disturbed, and seen whole when it is seen."""
+    """Return a regulator with disturbances whose whole state is measured."""
     return line_regulator(friction=1.0, disturbance=0.5)
 
 
 def lqg() -> Regulator:
-    """The same with nothing to see but its position, through noise."""
+    """Return a regulator with disturbances whose position alone is measured, with noise."""
     return line_regulator(friction=1.0, disturbance=0.5, position_noise=0.1)
 
 
 def energy() -> Regulator:
-    """Without friction and with nothing to disturb it."""
+    """Return a regulator without friction and disturbances."""
     return line_regulator(friction=0.0, disturbance=0.0)
 
 

@@ -1,7 +1,8 @@
 """The DeepMind Control Suite, run by EnvPool.
 
-Names follow MuJoCo Playground's CamelCase. The fields and their order are those of dm_control; EnvPool gives all tasks of a robot the union of
-their fields and leaves those that do not belong to the task unwritten, so a record must name the ones to read.
+Names follow MuJoCo Playground's CamelCase. The fields and their order are those of dm_control. EnvPool gives
+all tasks of a robot the union of their fields, and leaves those of other tasks uninitialised, so a record
+must name the ones to read.
 """
 
 import dataclasses
@@ -22,12 +23,12 @@ PAPER_STEPS_WALKER_RUN = 100_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuiteTask(AbstractSuiteTask):
-    """Trained in EnvPool, and differentiated in dm_control itself."""
+    """A task trained in EnvPool and differentiated in dm_control itself."""
 
     engine: ClassVar[str] = "envpool"
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
-        # Imported here, because loading the engine takes a second that `costate --help` should not.
+        # Imported here, because loading the engine takes a second, which `costate --help` should not take.
         from costate.envs.engines.envpool import EnvPoolEnv
 
         return EnvPoolEnv(self, batch_size, seeds)
@@ -44,7 +45,7 @@ class SuiteTask(AbstractSuiteTask):
         return DmControlRobot(self.name, self.domain, self.goal)
 
 
-# dm_control's own name, where Playground's differs.
+# dm_control's own name, if Playground's differs.
 _PLAYGROUND_NAMES = {"BallInCupCatch": "BallInCup", "PointMassEasy": "PointMass"}
 
 
@@ -53,9 +54,10 @@ def _camel(words: str) -> str:
 
 
 def ball_in_cup_reward(observation: Float[Array, "B O"]) -> Float[Array, " B"]:
-    """1 where the ball is wholly inside the target, a square of half-width 0.05 whose middle is 0.35 above the cup's origin.
+    """Return 1 if the ball is wholly inside the target, else 0.
 
-    EnvPool takes the radius of another geom (0.008) for that of the ball (0.025), and rewards balls that stick out.
+    The target is a square of half-width 0.05 centred 0.35 above the cup's origin. EnvPool uses the radius of
+    another geom (0.008) instead of the ball's (0.025), and rewards balls that stick out.
     """
     cup_x, cup_z, ball_x, ball_z = observation[:, :4].T
     room = 0.05 - 0.025
@@ -94,7 +96,7 @@ def _joints(position: int, velocity: int) -> Layout:
 
 _DOG: Layout = (
     ("joint_angles", 73),
-    # Spelt as in dm_control.
+    # dm_control's own spelling.
     ("joint_velocites", 73),
     ("torso_pelvis_height", 2),
     ("z_projection", 9),

@@ -7,7 +7,7 @@ from typing import ClassVar
 from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Family, Task
 
-# As long as the benchmarks of these robots are by custom.
+# The usual length of benchmarks with these robots.
 BUDGET = 3_000_000
 
 
@@ -26,8 +26,8 @@ class GymRobotTask(Task):
 
 
 def find_robot(name: str, identifier: str) -> Task:
-    """The record of a robot by EnvPool's id."""
-    # Imported here, because loading the engine takes a second that `costate --help` should not.
+    """Return the record of a robot by EnvPool's id."""
+    # Imported here, because loading the engine takes a second, which `costate --help` should not take.
     from costate.envs.engines.envpool import gym_robot
 
     robot = gym_robot(identifier)
@@ -35,7 +35,7 @@ def find_robot(name: str, identifier: str) -> Task:
         name=name,
         observation=(("observation", robot.observation_size),),
         action_size=robot.action_size,
-        # EnvPool does not tell.
+        # EnvPool does not report it.
         control_timestep=float("nan"),
         episode_steps=robot.episode_steps,
         envpool_id=identifier,

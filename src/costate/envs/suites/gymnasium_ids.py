@@ -1,4 +1,4 @@
-"""Environments of Gymnasium: those that it knows by an id, as ``gym:ID``, and a user's own under a name of their choice."""
+"""Environments of Gymnasium: by id as ``gym:ID``, or a user's own under a name of their choice."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from costate.envs.base import AbstractEnv
 from costate.envs.tasks import TASKS, Family, Task
 from costate.envs.visible import AbstractRobot
 
-# Steps in Python are slow, so a run is short unless more is asked for.
+# Steps in Python are slow, so runs are short by default.
 BUDGET = 1_000_000
 
 
@@ -20,9 +20,9 @@ class GymnasiumTask(Task):
     engine: ClassVar[str] = "gymnasium"
     budget: int = BUDGET
     make_vector: Callable[[int], Any]
-    """So many of them, as a ``gymnasium.vector.VectorEnv``."""
+    """Makes the given number of environments, as a ``gymnasium.vector.VectorEnv``."""
     make_pictured: Callable[[], Any] | None = None
-    """One whose ``render()`` gives pictures, where single ones can be made."""
+    """Makes a single environment whose ``render()`` returns images. None if single ones cannot be made."""
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
         from costate.envs.engines.gymnasium import host_env
@@ -45,20 +45,22 @@ def register_gymnasium(
     budget: int = BUDGET,
     observes_state: bool = True,
 ) -> Task:
-    """Make the environment that ``make()`` returns a task; an ``episode_steps`` cuts episodes off, for one that has no time limit of its own.
+    """Register the environment that ``make()`` returns as a task.
 
-    To be filmed, it is made by ``make(render_mode="rgb_array")`` where ``make`` takes that, and else must have been made to give pictures.
+    ``episode_steps`` adds a time limit to an environment that has none. For films,
+    ``make(render_mode="rgb_array")`` is called if ``make`` accepts that. Otherwise its environment must
+    already render images.
     """
     engine = _engine()
-    limited = engine.limited(make, episode_steps)
+    limited = engine.with_time_limit(make, episode_steps)
     task = _task(
         name,
         engine.describe(name, limited),
-        lambda count: engine.side_by_side(name, limited, count),
+        lambda count: engine.make_vector(name, limited, count),
         budget,
         observes_state,
     )
-    return TASKS.add(name, dataclasses.replace(task, make_pictured=engine.pictured(make)))
+    return TASKS.add(name, dataclasses.replace(task, make_pictured=engine.with_rendering(make)))
 
 
 def register_gymnasium_vector(
@@ -69,20 +71,23 @@ def register_gymnasium_vector(
     budget: int = BUDGET,
     observes_state: bool = True,
 ) -> Task:
-    """Make the vector environments that ``make(count)`` returns a task. No episode may be longer than ``episode_steps``."""
+    """Register the vector environments that ``make(count)`` returns.
+
+    No episode may exceed ``episode_steps``.
+    """
     return TASKS.add(
         name, _task(name, _engine().describe_vector(name, make, episode_steps), make, budget, observes_state)
     )
 
 
 def find_gymnasium(name: str, identifier: str) -> Task:
-    """The record of an id that Gymnasium knows."""
+    """Return the record of an id that Gymnasium knows."""
     engine = _engine()
-    make = engine.known_id(identifier)
+    make = engine.maker_of(identifier)
     task = _task(
-        name, engine.describe(name, make), lambda count: engine.side_by_side(name, make, count), BUDGET, True
+        name, engine.describe(name, make), lambda count: engine.make_vector(name, make, count), BUDGET, True
     )
-    return dataclasses.replace(task, make_pictured=engine.pictured_id(identifier))
+    return dataclasses.replace(task, make_pictured=engine.rendering_maker_of(identifier))
 
 
 def _task(
@@ -101,7 +106,7 @@ def _task(
 
 
 def _engine() -> Any:
-    """Loaded when it is asked for: it takes a moment that `costate --help` should not."""
+    """Load the engine on demand, because it takes time that `costate --help` should not take."""
     try:
         from costate.envs.engines import gymnasium as engine_gymnasium
     except ImportError as error:

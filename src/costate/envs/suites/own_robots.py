@@ -1,4 +1,4 @@
-"""Robots of one's own, as tasks under a name of the user's choice: a world around an MJCF file, run by MuJoCo."""
+"""Users' own robots as tasks: a world around an MJCF file, run by MuJoCo."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,12 +43,13 @@ class MujocoTask(Task):
 def register_mujoco(
     name: str, world: AbstractMujocoWorld, *, budget: int = BUDGET, observes_state: bool = True
 ) -> Task:
-    """Make a world a task, to be trained on by this name."""
+    """Register a world as a task with the given name."""
     try:
         from costate.envs.engines.mujoco import describe
     except ImportError as error:
         raise ConfigError(
-            f"{name} needs MuJoCo, which cannot be loaded ({error}). Install it with: pip install 'costate[mujoco]'."
+            f"{name} needs MuJoCo, which cannot be loaded ({error}). Install it with: pip install "
+            f"'costate[mujoco]'."
         ) from error
     layout, action_size = describe(name, world)
     return TASKS.add(

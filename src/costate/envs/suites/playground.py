@@ -1,4 +1,4 @@
-"""MuJoCo Playground's versions of dm_control's tasks, as ``playground:TASK``: the paper's own simulator, on any device that JAX runs on."""
+"""MuJoCo Playground's versions of dm_control's tasks, as ``playground:TASK``, on any device of JAX."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,20 +9,39 @@ from costate._base.registry import nearest
 from costate.envs.base import AbstractEnv, Layout
 from costate.envs.tasks import TASKS, Family, Task
 
-# Those of its dm_control suite; read from Playground 0.2.0, so that tasks can be listed and configs read without it. Its reachers cannot be built
-# with MuJoCo 3.17.
-# fmt: off
+# The tasks of its dm_control suite, copied from Playground 0.2.0, so that tasks can be listed and configs
+# read without it. Its reachers cannot be built with MuJoCo 3.17.
 NAMES = (
-    "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup", "CartpoleSwingupSparse",
-    "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand",
-    "HumanoidWalk", "PendulumSwingup", "PointMass", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
+    "AcrobotSwingup",
+    "AcrobotSwingupSparse",
+    "BallInCup",
+    "CartpoleBalance",
+    "CartpoleBalanceSparse",
+    "CartpoleSwingup",
+    "CartpoleSwingupSparse",
+    "CheetahRun",
+    "FingerSpin",
+    "FingerTurnEasy",
+    "FingerTurnHard",
+    "FishSwim",
+    "HopperHop",
+    "HopperStand",
+    "HumanoidRun",
+    "HumanoidStand",
+    "HumanoidWalk",
+    "PendulumSwingup",
+    "PointMass",
+    "SwimmerSwimmer6",
+    "WalkerRun",
+    "WalkerStand",
+    "WalkerWalk",
 )
-# fmt: on
 
 _WALKER: Layout = (("orientations", 14), ("upright", 1), ("velocity", 9))
-# Where what is shown is not what dm_control shows: for "height", Playground's walker reads the tilt of the torso.
+# Tasks that observe something else than dm_control: instead of "height", Playground's walker reads the tilt
+# of the torso.
 _LAYOUTS = {"WalkerRun": _WALKER, "WalkerStand": _WALKER, "WalkerWalk": _WALKER}
-# Where the same is shown in another order.
+# Tasks that observe the same in another order.
 _SHOWN: dict[str, Layout] = {
     "FishSwim": (("upright", 1), ("joint_angles", 7), ("target", 3), ("velocity", 13))
 }
@@ -34,16 +53,16 @@ class PlaygroundTask(Task):
 
     engine: ClassVar[str] = "playground"
     original: str
-    """Its name in Playground, and that of the task of dm_control that it imitates."""
+    """Its name in Playground, which is also that of the dm_control task that it imitates."""
     shown: Layout
-    """What Playground shows, in its own order."""
+    """Playground's observation layout, in its own order."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
         return (f"Playground {self.original}",)
 
     def check_engine(self) -> None:
-        # What the environment of the process says of it can be wrong as well.
+        # The environment variable that selects the backend may be wrong too.
         self._engine().implementation()
 
     def build(self, batch_size: int, seeds: Sequence[int]) -> AbstractEnv:
@@ -54,22 +73,27 @@ class PlaygroundTask(Task):
         return built
 
     def _engine(self) -> Any:
-        # Imported here, because it is an extra, and takes seconds to load.
+        # Imported here, because it is an optional package that takes seconds to load.
         try:
             from costate.envs.engines import playground as engine_playground
         except ImportError as error:
             raise ConfigError(
-                f"{self.name} needs MuJoCo Playground, which cannot be loaded ({error}). Install it with: pip install 'costate[playground]'. "
-                f"Without it, {self.original} is the same task in EnvPool."
+                f"{self.name} needs MuJoCo Playground, which cannot be loaded ({error}). Install it with: "
+                f"pip install 'costate[playground]'. Without it, use {self.original}, the same task in "
+                f"EnvPool."
             ) from error
         return engine_playground
 
 
 def find_playground(name: str, identifier: str) -> Task:
-    """The record of a task by Playground's name for it: that of the same task of dm_control, but for what is observed."""
+    """Return the record of a task by Playground's name for it.
+
+    It equals the record of the same task of dm_control, except for the observations.
+    """
     if identifier not in NAMES:
         raise ConfigError(
-            f"MuJoCo Playground has no task {identifier!r} in its dm_control suite. {nearest(identifier, NAMES, LISTING)}"
+            f"MuJoCo Playground has no task {identifier!r} in its dm_control suite. "
+            f"{nearest(identifier, NAMES, LISTING)}"
         )
     twin = TASKS[identifier]
     layout = _LAYOUTS.get(identifier, twin.observation)
@@ -88,5 +112,6 @@ def find_playground(name: str, identifier: str) -> Task:
 LISTING = ", listed in docs/playground.md"
 TASKS.families["playground"] = Family(
     find_playground,
-    f"playground:TASK  {len(NAMES)} of the tasks above in MuJoCo Playground, the paper's simulator, such as playground:WalkerStand",
+    f"playground:TASK  {len(NAMES)} of the tasks above in MuJoCo Playground, the paper's simulator, such as "
+    f"playground:WalkerStand",
 )

@@ -1,1 +1,1 @@
-"""Worlds: physics, observations and rewards, in JAX or around a user's MJCF file."""
+"""Worlds: physics, observations and rewards, in JAX or from a user's MJCF file."""

@@ -1,4 +1,4 @@
-"""Environments written in JAX: a small world for one stream, and the batch of them that keeps the environment contract."""
+"""Environments in JAX: a small world for one stream, and a batch of it by the environment contract."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -25,28 +25,28 @@ class AbstractWorld(abc.ABC):
     action_limit: float = 1.0
     """Largest absolute value of every component of the control."""
     state_names: tuple[str, ...] = ()
-    """Of the components of the state; empty where they have none."""
+    """Names of the components of the state, or empty if they have none."""
 
     @abc.abstractmethod
     def initial(self, key: Key[Array, ""]) -> WorldState:
-        """A random initial state."""
+        """Return a random initial state."""
 
     @abc.abstractmethod
     def observe(self, state: WorldState, key: Key[Array, ""]) -> Float[Array, " O"]:
-        """What the sensors show, with noise from ``key`` if they have any."""
+        """Return the observation. Any noise is drawn from ``key``."""
 
     @abc.abstractmethod
     def advance(
         self, state: WorldState, action: Float[Array, " A"], key: Key[Array, ""]
     ) -> tuple[WorldState, Float[Array, ""], Bool[Array, ""]]:
-        """The next state, disturbed by what is drawn from ``key`` if anything is; the reward; and whether the episode has terminated.
+        """Return the next state, the reward, and whether the episode has terminated.
 
-        A time limit is not termination.
+        Any disturbance is drawn from ``key``. A time limit is not termination.
         """
 
 
 class _Clocked(eqx.Module):
-    """A world, how long it has run, and whether its last time step was a last one."""
+    """The state of a world, how long it has run, and whether its last time step ended an episode."""
 
     world: WorldState
     elapsed: Int[Array, ""]
@@ -54,7 +54,10 @@ class _Clocked(eqx.Module):
 
 
 class AnalyticEnv(AbstractEnv):
-    """A batch of one world for each seed. Everything random is drawn from the keys, so a resumed run needs nothing but its keys."""
+    """A batch of one world for each seed.
+
+    All random numbers are drawn from the keys, so a resumed run needs only its keys.
+    """
 
     written_in_jax = True
 
@@ -69,7 +72,8 @@ class AnalyticEnv(AbstractEnv):
         self.episode_steps = world.episode_steps
         self.action_low = np.full(world.action_size, -world.action_limit, np.float32)
         self.action_high = np.full(world.action_size, world.action_limit, np.float32)
-        # Compiled whole, because resets run outside of the compiled programs, where each operation would be compiled by itself.
+        # Compiled as a whole, because resets run outside of the compiled programs, where JAX would compile
+        # each operation separately.
         self._start_one: Callable[..., tuple[_Clocked, TimeStep]] = jax.jit(self._start_batch)
         self._start_each: Callable[..., tuple[_Clocked, TimeStep]] = jax.jit(jax.vmap(self._start_batch))
 
@@ -89,13 +93,14 @@ class AnalyticEnv(AbstractEnv):
         return jax.vmap(self._step_one)(state, action, jax.random.split(key, self.batch_size))
 
     def skip_resets(self, counts: np.ndarray) -> None:
-        """Nothing to do: episodes are drawn from the keys."""
+        """Do nothing, because episodes are drawn from the keys."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing, because there is nothing to release."""
 
     def _start_batch(self, key: Key[Array, ""], seed: UInt[Array, ""]) -> tuple[_Clocked, TimeStep]:
-        # The seed goes in too, so that environments with other seeds, such as those of an evaluation, never start the episodes of these.
+        # The seed is folded in too, so that environments with other seeds, such as those of an evaluation,
+        # never repeat these episodes.
         keys = jax.random.split(jax.random.fold_in(key, seed), self.batch_size)
         state, observation = jax.vmap(self._start)(keys)
         return state, first_step(observation)

@@ -1,4 +1,4 @@
-"""A unit mass on a line that is to be brought to rest in the origin, against a cost of time and of fuel (Appendix C)."""
+"""A unit mass on a line that must come to rest at the origin, at a cost of time and fuel (Appendix C)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +9,19 @@ from costate.control.costs import AbstractControlCost
 from costate.envs.worlds.analytic import AbstractWorld
 
 TIMESTEP = 0.05
-# Position and velocity that count as rest in the origin. A push over one step changes the velocity by no more than half of it.
+# Position and velocity below which the mass counts as at rest at the origin. One step of control changes the
+# velocity by at most half of it.
 TOLERANCE = 0.1
 START = 1.0
-"""Initial positions and velocities lie within ± this."""
+"""Bound on the absolute initial positions and velocities."""
 
 
 class ReachRestWorld(AbstractWorld):
-    """ẍ = u with |u| ≤ 1, held for a step; the reward is −(1 + c(u)) until rest is reached, which ends the episode.
+    """ẍ = u with |u| ≤ 1, held for a step, until the mass rests, which ends the episode.
 
-    What is seen is position, velocity, and a signal that reads 1 unless the observation is dark.
+    The reward is −(1 + c(u)).
+
+    The observation is position, velocity, and a signal that is 1 unless the observation is blacked out.
     """
 
     observation_size = 3
@@ -47,9 +50,9 @@ class ReachRestWorld(AbstractWorld):
 def least_time(
     position: Float[np.ndarray, "*S"], velocity: Float[np.ndarray, "*S"]
 ) -> Float[np.ndarray, "*S"]:
-    """Seconds to rest exactly in the origin, if switching between ±1 at any time were possible: the side σ = sign(x + ½v|v|) decides.
+    """Return the least time to rest exactly at the origin if the control may switch between ±1 at any time.
 
-    T = σv + 2 √(σx + ½v²).
+    T = σv + 2 √(σx + ½v²) with the side σ = sign(x + ½v|v|).
     """
     side = np.where(position + 0.5 * velocity * np.abs(velocity) >= 0.0, 1.0, -1.0)
     seconds: np.ndarray = side * velocity + 2.0 * np.sqrt(side * position + 0.5 * velocity**2)

@@ -1,4 +1,4 @@
-"""A linear system with a quadratic cost, disturbed and measured with noise: the world whose best controller is known."""
+"""A linear system with quadratic cost, disturbances and measurement noise, whose best controller is known."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,8 @@ from costate.envs.worlds.analytic import AbstractWorld
 class LinearQuadraticWorld(AbstractWorld):
     """x' = Ax + Bu + w with the reward −(xᵀQx + uᵀRu), measured as y = Cx + v.
 
-    A signal that always reads 1 comes with the measurement. Through a blackout it reads 0, so that a policy knows what the Kalman filter is told:
-    whether a measurement arrived. Nothing bounds the state.
+    A signal that is always 1 is appended to the measurement. A blackout turns it to 0, so that a policy knows
+    as much as the Kalman filter does: whether a measurement arrived. Nothing bounds the state.
     """
 
     def __init__(self, problem: Regulator, action_limit: float, state_names: tuple[str, ...] = ()) -> None:
@@ -50,7 +50,7 @@ class LinearQuadraticWorld(AbstractWorld):
 
 
 def square_root(covariance: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
-    """The symmetric L with LLᵀ = covariance, also where that is singular."""
+    """Return the symmetric L with LLᵀ = covariance, which may be singular."""
     eigenvalues, vectors = np.linalg.eigh(covariance)
     root: np.ndarray = vectors * np.sqrt(np.maximum(eigenvalues, 0.0)) @ vectors.T
     return root

@@ -1,4 +1,4 @@
-"""A robot of one's own: an MJCF file, what is observed of it, and what it is rewarded for."""
+"""A user's own robot: an MJCF file, its observations and its reward."""
 
 import abc
 import pathlib
@@ -9,10 +9,14 @@ import numpy as np
 
 
 class AbstractMujocoWorld(abc.ABC):
-    """One robot in MuJoCo. ``model`` and ``data`` are MuJoCo's own ``MjModel`` and ``MjData``; several threads call these methods at once."""
+    """One robot in MuJoCo.
+
+    ``model`` and ``data`` are MuJoCo's own ``MjModel`` and ``MjData``. Several threads call these methods at
+    once.
+    """
 
     path: str | pathlib.Path
-    """The MJCF file."""
+    """Path of the MJCF file."""
     control_timestep: float
     """Seconds between two actions, a multiple of the model's own time step."""
     episode_steps: int
@@ -20,15 +24,22 @@ class AbstractMujocoWorld(abc.ABC):
 
     @abc.abstractmethod
     def observe(self, model: Any, data: Any) -> Mapping[str, Any]:
-        """What the sensors show: numbers or vectors by the names of groups of sensors, always the same ones in the same order."""
+        """Return numbers or vectors by the names of groups of sensors.
+
+        The groups must be the same in every step, in the same order.
+        """
 
     @abc.abstractmethod
     def reward(self, model: Any, data: Any) -> float:
-        """Of the step that led here; the control is ``data.ctrl``."""
+        """Return the reward of the step that led to ``data``. Its control is ``data.ctrl``."""
 
     def terminated(self, model: Any, data: Any) -> bool:
-        """Whether the episode is over for good, with nothing to gain or lose after it. A time limit is not termination."""
+        """Return whether the episode has terminated, with no reward after it.
+
+        A time limit is not termination.
+        """
         return False
 
-    def initial(self, model: Any, data: Any, random: np.random.Generator) -> None:  # noqa: B027 (an episode may always start the same way)
-        """Change ``data``, which stands as the model says, into the start of an episode."""
+    # B027: there is a default, because an episode may always start in the same way.
+    def initial(self, model: Any, data: Any, random: np.random.Generator) -> None:  # noqa: B027
+        """Change ``data`` from the model's default state into the start of an episode."""

@@ -1,4 +1,4 @@
-"""Probe worlds with known values: each can only be solved if one particular part of a learner works."""
+"""Probe worlds with known values. Each can be solved only if one particular part of a learner works."""
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ Advanced = tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]
 
 
 def _sign(key: Key[Array, ""]) -> Float[Array, ""]:
-    """±1 with equal chances."""
+    """Return ±1 with equal probability."""
     return 2.0 * jax.random.bernoulli(key).astype(jnp.float32) - 1.0
 
 
@@ -68,7 +68,10 @@ class DelayedReward(AbstractWorld):
 
 
 class EndlessReward(AbstractWorld):
-    """Reward 1 for ever, cut by a time limit of 5 steps: V = 1 / (1 − γ). Isolates the bootstrap at time limits; without it V < 5."""
+    """Reward 1 forever, with a time limit of 5 steps: V = 1 / (1 − γ).
+
+    Isolates the bootstrap at time limits, without which V < 5.
+    """
 
     observation_size = 1
     action_size = 1
@@ -102,7 +105,10 @@ class TargetAction(AbstractWorld):
 
 
 class FuelledAction(AbstractWorld):
-    """One step, reward y u − ½|u| with y = −1, 0 or 1: the best control within ±1 is y. Isolates control laws that switch."""
+    """One step, reward y u − ½|u| with y = −1, 0 or 1: the best u in ±1 is y.
+
+    Isolates switching control laws.
+    """
 
     observation_size = 1
     action_size = 1
@@ -124,7 +130,10 @@ class _Cue(eqx.Module):
 
 
 class RememberedCue(AbstractWorld):
-    """A cue ±1 is shown once; three blank steps later the reward is −(u − ½ cue)². Isolates memory: without it the best return is −¼."""
+    """A cue ±1 is observed once, and three steps later the reward is −(u − ½ cue)².
+
+    Isolates memory, without which the best return is −¼.
+    """
 
     observation_size = 1
     action_size = 1

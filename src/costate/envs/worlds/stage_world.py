@@ -1,4 +1,4 @@
-"""A world written in JAX as a stage: its derivatives are JAX's."""
+"""A world in JAX as an episode with exact states, differentiated by JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,10 @@ from costate.envs.worlds.analytic import AbstractWorld, AnalyticEnv
 
 
 class WorldStage(AbstractStage):
-    """One stream of a world. What it draws is fixed by the seed, so disturbances and noise are held in all derivatives."""
+    """One stream of a world.
+
+    The seed fixes its random numbers, so disturbances and noise are held constant in all derivatives.
+    """
 
     def __init__(self, world: AbstractWorld, seed: int) -> None:
         self._world = world
@@ -42,7 +45,7 @@ class WorldStage(AbstractStage):
         return np.stack(self._states)
 
     def linearise(self, controls: Float[np.ndarray, "T U"], threads: int | None = None) -> Linearised:
-        """``threads`` are JAX's own business. Its derivatives are exact on the piece that a state is on."""
+        """Linearise with JAX, exactly on the smooth piece that a state is on. ``threads`` is ignored."""
         with jax.enable_x64(True):
             rows = (jnp.stack(self._states[:-1]), jnp.asarray(controls), jnp.arange(len(controls)))
             steps = Linearisation(*map(np.asarray, jax.jit(jax.vmap(self._linearise_one))(*rows)))
@@ -66,7 +69,7 @@ class WorldStage(AbstractStage):
         return self._world.observe(self._unravel(state), self._draws(time, 1))
 
     def _draws(self, time: Array, which: int) -> Key[Array, ""]:
-        # 0 has drawn the initial state.
+        # Draw 0 is that of the initial state.
         return jax.random.fold_in(jax.random.fold_in(self._key, 1 + which), time)
 
 

@@ -1,4 +1,4 @@
-"""A pendulum with a motor too weak to lift it: it has to be swung up and held upright at a quadratic cost of torque."""
+"""A pendulum whose motor is too weak to lift it directly: swing up and balance at a quadratic torque cost."""
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +9,19 @@ from costate.control.systems import Pendulum
 from costate.envs.worlds.analytic import AbstractWorld
 
 TIMESTEP = 0.05
-# Steps of the integrator in one control step.
+# Integrator steps per control step.
 SUBSTEPS = 4
 TORQUE_WEIGHT = 0.01
 SPEED_WEIGHT = 0.1
-# Deviation of the initial angle from hanging, and of the initial angular velocity.
+# Standard deviations of the initial angle from hanging, and of the initial angular velocity.
 START_DEVIATION = 0.1
 
 
 class TorquePendulumWorld(AbstractWorld):
-    """The reward is −(2(1 − cos θ) + 0.1 θ̇² + 0.01 u²), where θ is the angle from upright, which begins near π; 2(1 − cos θ) ≈ θ² near upright.
+    """The reward is −(2(1 − cos θ) + 0.1 θ̇² + 0.01 u²), where θ is the angle from upright and begins near π.
 
-    What is seen is cos θ, sin θ and θ̇. The first two are never both zero, so a blackout can be told from an observation.
+    Near upright 2(1 − cos θ) ≈ θ². The observation is cos θ, sin θ and θ̇. The first two are never both zero,
+    so a policy can recognise a blackout.
     """
 
     observation_size = 3
@@ -50,7 +51,7 @@ class TorquePendulumWorld(AbstractWorld):
         return after, -cost, jnp.zeros((), bool)
 
     def _integrate(self, state: Float[Array, " X"], action: Float[Array, " A"]) -> Float[Array, " X"]:
-        """One step of the classical method of Runge and Kutta."""
+        """Take one step of the classical Runge-Kutta method."""
 
         def velocity(state: Float[Array, " X"]) -> Float[Array, " X"]:
             return self._system.drift(state) + self._system.influence(state) @ action
