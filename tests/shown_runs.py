@@ -1,4 +1,4 @@
-"""Runs to be looked at, made without training: weights are random, metrics invented."""
+"""Runs for views and films, made without training: weights are random, and metrics made up."""
 
 import json
 import pathlib
@@ -15,12 +15,12 @@ from costate.training.programs import state_template
 
 
 def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0, 4000, 8000)) -> Run:
-    """A run with a milestone at each of ``steps``, and a checkpoint at the last two."""
+    """Make a run with a milestone at each of ``steps``, and a checkpoint at the last two."""
     run = create_run(path, config, {}, overwrite=False)
     algorithm = learner_for(config)
     for number, step in enumerate(steps):
         state = shaken(state_template(config), seed=100 * config.seed + number)
-        # Before its first iteration no environment has started an episode anew.
+        # Before its first iteration no environment has started a second episode.
         checkpoint = Checkpoint(
             number, step, to_json(config), (min(number, 1),) * config.rollout.environments
         )
@@ -41,7 +41,7 @@ def made_run(path: pathlib.Path, config: RunConfig, steps: tuple[int, ...] = (0,
 
 
 def shaken(template: object, seed: int) -> object:
-    """A state of the right shape with every array filled."""
+    """Return a state of the right shape with random values in every array."""
     draws = np.random.default_rng(seed)
 
     def fill(path: tuple[object, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Films: as long as they should be, dim in the dark, whole or absent; and what is said where nothing can draw."""
+"""Test films: length, dimming in blackouts, complete or no output, and the error without graphics."""
 
 import dataclasses
 import pathlib
@@ -54,10 +54,11 @@ def test_a_tile_dims_in_the_dark_and_shows_when_it_was() -> None:
     sees = [moment(1.0, 0.01 * i) for i in range(100)]
     blind = [moment(1.0, 0.01 * i) for i in range(50)] + [moment(0.0, 0.01 * i) for i in range(50, 100)]
     bright, dim = annotated(picture, "a", sees), annotated(picture, "a", blind)
-    # In the middle, where nothing is written: after longer than a moment in the dark, a little more than a third of the light is left.
+    # In the middle, which has no text: after a long blackout a little more than a third of the brightness is
+    # left.
     assert (bright[60:100, 20:140] == 200).all()
     assert (dim[60:100, 20:140] == 70).all()
-    # The strip: the first half was seen, the second was not.
+    # The strip: observations arrived in the first half and not in the second.
     strip = dim[-5, :, 0].astype(int)
     assert (strip[10:70] == 240).all()
     assert (strip[90:150] == 40).all()
@@ -67,7 +68,7 @@ def test_a_tile_dims_in_the_dark_and_shows_when_it_was() -> None:
 
 
 def test_the_picture_does_not_flash_with_every_step() -> None:
-    """Between two steps the light changes by the share of one step in the last moments."""
+    """Between two steps the brightness changes by one step's share of the averaging window."""
     picture = np.full((120, 160, 3), 200, np.uint8)
     history = [moment(float(i % 2), 0.01 * i) for i in range(100)]
     lights = [float(annotated(picture, "", history[:length])[80, 80, 0]) for length in range(60, 100)]
@@ -93,14 +94,15 @@ def test_a_title_that_is_too_long_for_a_picture_loses_its_middle() -> None:
 
 
 def test_policies_that_lie_close_together_do_not_crowd_out_the_others() -> None:
-    # Two near the start and many at the end: those closest to 0, 20, 40, 60, 80 and 100 first, then 94 and 98, which are furthest from them.
+    # Two near the start and many at the end: those closest to 0, 20, 40, 60, 80 and 100 come first, then 94
+    # and 98, which are furthest from them.
     assert spread_out((0, 10, 90, 91, 94, 98, 99, 100), 6) == (0, 10, 90, 94, 98, 100)
     assert spread_out((0, 90, 95, 100), 6) == (0, 90, 95, 100)
     assert spread_out((0, 0), 6) == (0,)
 
 
 def test_a_grid_of_a_run_that_was_interrupted_has_its_checkpoints_too(tmp_path: pathlib.Path) -> None:
-    """Until a tenth of a run is over, the untrained policy is its only milestone."""
+    """In the first tenth of a run, the untrained policy is its only milestone."""
     run = made_run(tmp_path / "run", SMALL, (0, 4000, 8000))
     for folder in folders(run.milestones)[1:]:
         shutil.rmtree(folder)
@@ -111,7 +113,7 @@ def test_a_grid_of_a_run_that_was_interrupted_has_its_checkpoints_too(tmp_path: 
 def test_a_film_goes_into_a_folder_that_is_given_and_never_replaces_one(
     run: Run, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also into one whose name ends like that of a film."""
+    """This also holds for a folder whose name ends like that of a film."""
     folder = tmp_path / "mine.mp4"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
@@ -185,7 +187,7 @@ def test_a_film_has_its_length_and_shows_the_robot(
         assert container.streams.video[0].average_rate == 20
     assert len(frames) == 16
     assert frames[0].shape == (120, 160, 3)
-    # Something is drawn, and it moves.
+    # The image is not uniform, and it changes.
     assert np.std(frames[0][40:100]) > 5.0
     assert np.abs(frames[0].astype(int) - frames[-1]).max() > 30
 
@@ -202,16 +204,16 @@ def test_a_grid_compares_policies_in_a_gif(run: Run, tmp_path: pathlib.Path) -> 
     assert picture.n_frames == 3
     assert told == [
         (None, "loading"),
-        (1 / 3, "picture 1 of 3"),
-        (2 / 3, "picture 2 of 3"),
-        (1.0, "picture 3 of 3"),
+        (1 / 3, "frame 1 of 3"),
+        (2 / 3, "frame 2 of 3"),
+        (1.0, "frame 3 of 3"),
     ]
     assert len(returns) == 2
 
 
 @draws
 def test_robots_do_not_haunt_each_others_tiles(run: Run, tmp_path: pathlib.Path) -> None:
-    """The same policy twice is the same picture twice."""
+    """Two tiles of the same policy have the same image."""
     out = tmp_path / "twice.gif"
     film(
         tiles_of([run], (0, 0), grid=True),
@@ -254,7 +256,7 @@ def test_where_nothing_can_draw_the_packages_are_named(
     )
     assert cli.main(["video", str(run.path)]) == 1
     said = capsys.readouterr().err
-    assert "neither EGL nor OSMesa works here" in said
+    assert "No graphics backend works: neither EGL nor OSMesa" in said
     assert "apt-get install libegl1 libgl1-mesa-dri or apt-get install libosmesa6" in said
     assert not (run.path / "videos").exists()
 
@@ -293,14 +295,14 @@ def test_a_film_of_an_episode_that_ends_early_keeps_its_last_picture(
     )
     assert next(steps) == 21
     assert total > 0.0
-    # 21 steps of 0.01 s: from the fourth picture on nothing moves.
+    # 21 steps of 0.01 s: nothing moves from the fourth image on.
     frames = []
     with Image.open(out) as picture:
         for number in range(picture.n_frames):
             picture.seek(number)
             frames.append(np.asarray(picture.convert("RGB")).copy())
     assert len(frames) == 6
-    # The strip of what was seen, and the numbers; the camera still goes up a little.
+    # The strip of observations and the numbers change, and the camera still rises a little.
     np.testing.assert_array_equal(frames[3][-8:], frames[5][-8:])
     moved, held = (np.abs(frames[a].astype(int) - frames[b]).mean() for a, b in ((0, 3), (3, 5)))
     assert held < 0.5 * moved

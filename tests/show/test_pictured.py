@@ -1,4 +1,4 @@
-"""Environments that draw themselves: filmed and looked at by the pictures of their own `render()`, or refused with what to do."""
+"""Test films and views of environments that draw themselves with `render()`, and those that cannot."""
 
 import pathlib
 import sys
@@ -28,7 +28,7 @@ from costate.show.view import open_performance
 
 
 class Lamp(gymnasium.Env):
-    """Its picture is 64 pixels wide and 32 high; the left half is red, the right half as bright as ten times the number of its steps."""
+    """Renders 64 × 32 pixels: the left half is red, the right half as bright as ten times the step count."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (as Gymnasium's own environments have it)
     observation_space, action_space = Box(-9.0, 9.0, (2,)), Box(-1.0, 1.0, (1,))
@@ -91,7 +91,7 @@ def test_a_robot_that_draws_itself_shows_what_its_environment_draws() -> None:
 
 
 def test_a_picture_of_any_shape_fills_a_tile_as_far_as_it_can() -> None:
-    """64 × 32 in 96 × 96: as wide as the tile, 48 high, with 24 rows of black above and below."""
+    """64 × 32 in 96 × 96 is as wide as the tile and 48 high, with 24 black rows above and below."""
     picture = np.full((32, 64, 3), 200, np.uint8)
     tile = fitted(picture, 96, 96)
     assert tile.shape == (96, 96, 3)
@@ -105,7 +105,7 @@ def test_a_film_needs_nothing_that_draws(
 ) -> None:
     monkeypatch.setattr(renderer, "BACKENDS", {"nowhere.egl": "none"})
     size = ["--width", "128", "--height", "64"]
-    # The environment does not say how long a step takes, so it is a twentieth of a second.
+    # The environment does not give its time step, so it is a twentieth of a second.
     assert (
         cli.main(
             [
@@ -151,7 +151,7 @@ def test_the_live_view_shows_the_same_picture(run: Run) -> None:
         performance.blackouts = Blackouts(1.0)
         performance.advance()
         page.update_scene()
-        # A fifth of the picture, and four fifths of dark grey.
+        # A fifth of the image, and four fifths of dark grey.
         np.testing.assert_allclose(screen._image.image[0, 0], [71, 20, 28], atol=1)
     finally:
         page.close()
@@ -162,7 +162,8 @@ def test_what_shows_no_picture_is_refused_with_what_to_do() -> None:
     register_gymnasium("Fixed", lambda: Lamp(), episode_steps=20)
     with pytest.raises(
         ConfigError,
-        match=r"Fixed cannot be drawn: its render\(\) gave NoneType.*render mode is None, and it knows rgb_array.*render_mode=None",
+        match=r"Fixed cannot be drawn: its render\(\) returned NoneType.*"
+        r"render mode is None, and it knows rgb_array.*render_mode=None",
     ):
         TASKS["Fixed"].visible()
     register_gymnasium("Loud", Loud, episode_steps=20)
@@ -182,7 +183,8 @@ def test_a_package_that_render_needs_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(
         ConfigError,
-        match=r"gym:Pendulum-v1 cannot be drawn: its render\(\) needs a package that is missing\..*gymnasium\[classic_control\]",
+        match=r"gym:Pendulum-v1 cannot be drawn: its render\(\) needs a package that is missing\..*"
+        r"gymnasium\[classic_control\]",
     ):
         TASKS["gym:Pendulum-v1"].visible()
 

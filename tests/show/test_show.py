@@ -1,4 +1,4 @@
-"""What is on stage when somebody looks: sensors with a switch, robots under the same blackouts, shapes, pace, and who may look."""
+"""Test the parts of a view: switchable sensors, equal blackouts, shapes, pacing, and access control."""
 
 import dataclasses
 import pathlib
@@ -28,7 +28,7 @@ from costate.learners.sac.config import SACConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run, create_run
 from costate.show.drawing import DARK, _rgb
-from costate.show.guard import may_ask, start_server
+from costate.show.guard import is_allowed, start_server
 from costate.show.live import check_watchable
 from costate.show.pace import LARGEST_BACKLOG, Pace
 from costate.show.page import Page
@@ -61,7 +61,7 @@ def darkness(blackouts: Blackouts, steps: int) -> np.ndarray:
 @pytest.mark.quick("0.5-None", "0.75-20.0")
 @pytest.mark.parametrize(("probability", "length"), [(0.5, None), (0.5, 10.0), (0.75, 20.0), (0.1, 3.0)])
 def test_commanded_blackouts_are_those_of_training(probability: float, length: float | None) -> None:
-    """The share p in the dark, and bursts of the given mean length; without one, of 1/(1 − p)."""
+    """A share p is dark, in bursts of the given mean length, or else of 1/(1 − p)."""
     dark = darkness(Blackouts(probability, length), 60_000)
     ends = np.flatnonzero(dark[:-1] & ~dark[1:])
     assert dark.mean() == pytest.approx(probability, rel=0.08)
@@ -71,7 +71,7 @@ def test_commanded_blackouts_are_those_of_training(probability: float, length: f
 def test_extreme_blackouts_and_bursts_that_are_too_short() -> None:
     assert darkness(Blackouts(1.0, 5.0), 50).all()
     assert not darkness(Blackouts(0.0, 5.0), 50).any()
-    # Bursts of one step cannot make it dark for nine tenths of the time, so they are longer.
+    # Bursts of one step cannot cover nine tenths of the time, so they are lengthened.
     assert darkness(Blackouts(0.9, 1.0), 50_000).mean() == pytest.approx(0.9, abs=0.02)
 
 
@@ -112,7 +112,7 @@ def test_noise_is_drawn_by_seed_and_step_alone() -> None:
 
 
 def test_a_robot_of_another_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match="shows 2 numbers, but the policy was trained with 3"):
+    with pytest.raises(ConfigError, match="observes 2 numbers, but the policy was trained with 3"):
         SwitchedSensors(SensorConfig(), LAYOUT).read(np.zeros(2), False, seed=0, step=0)
 
 
@@ -159,7 +159,7 @@ def test_meshes_enclose_the_volume_of_their_shape_about_its_middle(kind: int) ->
 
 @pytest.mark.parametrize("domain", sorted({domain for domain, _ in suite.ALL_TASKS}))
 def test_every_robot_of_dm_control_can_be_drawn(domain: str) -> None:
-    """All that MuJoCo would draw, where MuJoCo says that it is."""
+    """The scene has all shapes that MuJoCo would draw, in MuJoCo's positions."""
     goal = next(goal for robot, goal in suite.ALL_TASKS if robot == domain)
     environment = suite.load(domain, goal, task_kwargs={"random": 0})
     environment.reset()
@@ -232,7 +232,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 def test_a_player_plays_the_episode_that_exact_states_are_recorded_of(runs: list[Run]) -> None:
-    """The same robot, the same start, the same policy; the record is in float64."""
+    """Robot, start and policy are the same, but the recording is in float64."""
     player = Player(runs[0], None, pytest.fail)
     player.start(5)
     moments = [player.advance(dark=False)[0] for _ in range(30)]
@@ -253,7 +253,7 @@ def test_a_player_of_soft_actor_critic_shows_its_critic(tmp_path: pathlib.Path) 
     assert player.env_steps == 4000
     assert seen.seen == 1.0
     assert blind.seen == 0.0
-    # Its critic sees in the dark, so the co-state that it expects does not vanish.
+    # Its critic observes the true state in a blackout, so its co-state is not zero.
     assert np.abs(blind.expected).max() > 0.0
     assert seen.remembered.shape == (5,)
     player.close()
@@ -271,7 +271,7 @@ def test_robots_side_by_side_meet_the_same_blackouts_and_the_same_episode(runs: 
     assert [moment.action[0] for moment in performance.histories[0]] != [
         moment.action[0] for moment in performance.histories[1]
     ]
-    # The same episode again is the same, blackouts included.
+    # The same episode repeats exactly, including its blackouts.
     before = [moment.reward for moment in performance.histories[0]]
     performance.restart()
     np.testing.assert_array_equal(performance.players[0].robot.observe(), starts[0])
@@ -311,7 +311,10 @@ def test_sensors_can_be_switched_off_and_policies_exchanged(runs: list[Run]) -> 
 
 
 def test_a_push_gives_the_robot_its_momentum(tmp_path: pathlib.Path) -> None:
-    """A force of n weights for a fifth of a second on a robot in free flight changes its speed by n g t, whatever its own controls do."""
+    """A push of n weights for time t changes the speed of a robot in free flight by n g t.
+
+    This holds whatever its own controls do.
+    """
     walker = made_run(tmp_path / "walker", dataclasses.replace(SMALL, task="WalkerStand"), steps=(0,))
     performance = open_performance([walker], ViewConfig(EpisodeConfig(dropout=0.0)), pytest.fail)
     robot = performance.players[0].robot
@@ -372,7 +375,7 @@ def test_curves_go_from_corner_to_corner() -> None:
 def test_only_requests_for_this_server_are_answered(
     host: str, asked: str | None, origin: str | None, answer: bool
 ) -> None:
-    assert may_ask(host, asked, origin) == answer
+    assert is_allowed(host, asked, origin) == answer
 
 
 def status_of(port: int, path: str = "/", **headers: str) -> tuple[int, bytes]:
@@ -405,7 +408,7 @@ def test_other_hosts_and_other_paths_get_nothing() -> None:
 
 
 def test_other_servers_in_the_process_start_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a page is started, and after it, `websockets` is what it was for everybody else."""
+    """Starting a page does not change `websockets` for others, during the start or after it."""
     serve, seen = websockets.asyncio.server.serve, []
 
     class Watched(viser.ViserServer):
@@ -430,8 +433,8 @@ def test_a_port_in_use_is_said_and_the_next_one_is_taken(runs: list[Run]) -> Non
         taken.listen()
         port = taken.getsockname()[1]
         view(runs[:1], ViewConfig(port=port), said.append, stopped=lambda: True)
-    assert said[0].startswith(f"port {port} is in use; this is on ")
-    assert said[1].startswith("look at http://127.0.0.1:")
+    assert said[0].startswith(f"port {port} is in use; serving on ")
+    assert said[1].startswith("open http://127.0.0.1:")
 
 
 def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Path) -> None:
@@ -453,7 +456,7 @@ def test_what_cannot_be_looked_at_is_named(runs: list[Run], tmp_path: pathlib.Pa
 
 
 def test_the_picture_and_the_words_say_the_same_of_the_sensors_in_every_frame(runs: list[Run]) -> None:
-    """The words are drawn more seldom, but not where they would say the opposite of the picture."""
+    """The status is updated less often, unless it would contradict the image."""
     performance = open_performance(runs[:1], ViewConfig(EpisodeConfig(dropout=0.5)), pytest.fail)
     page = Page(performance, "127.0.0.1", 0)
     said = []
@@ -470,7 +473,7 @@ def test_the_picture_and_the_words_say_the_same_of_the_sensors_in_every_frame(ru
                 == (performance.histories[0][-1].seen == 0.0)
             )
         assert {True, False} == set(said)
-        # A new episode starts with sensors that nothing is known of, whatever the last one ended with.
+        # A new episode starts with no known readings, whatever the last one ended with.
         while not performance.dark:
             performance.advance()
         performance.restart()
@@ -489,16 +492,16 @@ def test_a_policy_that_was_asked_for_stays_and_one_that_is_gone_is_said(tmp_path
     try:
         _take_newest(page)
         assert performance.players[0].env_steps == 0
-        page.take(0, 4000)
+        page.load_policy(0, 4000)
         assert performance.players[0].env_steps == 4000
-        # Training drops what is old, and somebody may delete all of it.
+        # Training deletes old checkpoints, and a user may delete all of them.
         shutil.rmtree(run.path / "milestones")
-        page.take(0, 0)
+        page.load_policy(0, 0)
         assert performance.players[0].env_steps == 4000
         page.update_status(1.0)
         assert "no checkpoint at step 0" in page._status.content
         shutil.rmtree(run.path / "checkpoints")
-        page.take(0, None)
+        page.load_policy(0, None)
         assert performance.players[0].env_steps == 4000
     finally:
         page.close()
@@ -533,7 +536,7 @@ def test_runs_are_told_apart_by_their_titles(runs: list[Run]) -> None:
 
 
 def test_a_robot_of_ones_own_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the engine that trains it steps it: the same start, the same observations and rewards."""
+    """The robot matches the training engine in start, observations and rewards."""
     monkeypatch.setenv("COSTATE_TASKS", str(EXAMPLES / "own_robot" / "arm.py"))
     load_task_files()
     task = TASKS["OwnArm"]

@@ -1,4 +1,4 @@
-"""The live view in a real browser: Debian's chromium, driven as a person would, with `costate view` in a process of its own."""
+"""Test the live view in Debian's chromium, operated like a user, with `costate view` in its own process."""
 
 import contextlib
 import dataclasses
@@ -27,10 +27,10 @@ from costate.policies.policy import PolicyConfig
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-    # One process for all of them, with the browser that they share.
+    # One process for all tests, which share the browser.
     pytest.mark.xdist_group("browser"),
 ]
-# A machine without graphics draws in software, which takes seconds for a page.
+# A machine without a graphics card renders in software, which takes seconds per page.
 PATIENCE = 90_000
 FLAGS = [
     "--no-sandbox",
@@ -52,7 +52,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The command as a user starts it, and the address that it says."""
+    """Start the command like a user, and return the process and the address that it prints."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "costate.cli", "view", *arguments, "--port", str(free_port())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -86,7 +86,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclasses.dataclass
 class Opened:
-    """A page, and what it complained about."""
+    """A page and its error messages."""
 
     page: Page
     complaints: list[str]
@@ -97,40 +97,41 @@ class Opened:
 
     @property
     def moment(self) -> tuple[int, float]:
-        """The episode, and seconds of the robot's time since it started."""
+        """Return the episode, and the seconds of robot time since it started."""
         found = re.search(r"episode (\d+), ([\d.]+) s,", self.status)
         return int(found.group(1)), float(found.group(2))
 
     @property
     def sights(self) -> list[str]:
-        """What every robot's badge says."""
+        """Return the text of every robot's badge."""
         return re.findall(r"sees|dark", self.status)
 
     def press(self, name: str) -> None:
         self.page.get_by_role("button", name=name, exact=True).click()
 
     def enter(self, label: str, value: str) -> None:
-        """A number beside a slider."""
+        """Return the number beside a slider."""
         box = self.page.locator(f"xpath=//*[text()='{label}']/following::input[@type='text'][1]")
         box.fill(value)
         box.press("Enter")
 
     def plot(self, title: str) -> np.ndarray:
-        """The picture of a live plot."""
+        """Return the image of a live plot."""
         canvas = self.page.locator(".uplot", has=self.page.locator(".u-title", has_text=title)).locator(
             "canvas"
         )
         return np.asarray(Image.open(io.BytesIO(canvas.screenshot())).convert("RGB")).astype(int)
 
     def scene(self) -> np.ndarray:
-        """The middle of the scene, beside the panels."""
+        """Return an image of the middle of the scene, beside the panels."""
         shot = self.page.screenshot(clip={"x": 320, "y": 150, "width": 340, "height": 500})
         return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
 
     def wait(self, condition: str) -> None:
-        """For a condition on the text of the status, in the browser's language."""
+        """Wait for a condition in JavaScript on the text of the status."""
         self.page.wait_for_function(
-            f"() => {{ const text = document.querySelector('#costate-status').innerText; return {condition} }}",
+            f"() => "
+            f"{{ const text = document.querySelector('#costate-status').innerText; return {condition} }}",
             timeout=PATIENCE,
         )
 
@@ -156,7 +157,10 @@ def opened(browser: Browser, address: str) -> Opened:
 
 
 def line_height(plot: np.ndarray) -> float:
-    """Where the lines of a plot are, from 0 at its top to 1 at its bottom: the mean row of pixels in the colours of the robots."""
+    """Return the height of a plot's lines, from 0 at its top to 1 at its bottom.
+
+    It is the mean row of pixels in the colours of the robots.
+    """
     colours = np.array([[31, 119, 180], [255, 127, 14]])
     near = (np.abs(plot[:, :, None, :] - colours).sum(-1) < 60).any(-1)
     rows = np.flatnonzero(near.any(axis=1))
@@ -165,7 +169,10 @@ def line_height(plot: np.ndarray) -> float:
 
 
 def brightness_of_robots(scene: np.ndarray) -> float:
-    """Of the tenth of a percent of the pixels that are darkest: the ground and the sky are light, text is little."""
+    """Return the colourfulness of the darkest 0.1 % of pixels.
+
+    Ground and sky are light, and text is small.
+    """
     light = np.sort(scene.sum(-1), axis=None)
     return float(light[: len(light) // 1000].mean())
 
@@ -176,8 +183,12 @@ def test_the_page_loads_without_errors_and_shows_both_runs(opened: Opened) -> No
     assert re.search(rf"^{re.escape(PLAIN)} after 8,000 steps", opened.status, re.MULTILINE)
     titles = opened.page.locator(".u-title").all_inner_texts()
     assert titles[:5] == [
-        "cos(h, λ̂): memory and the critic's co-state", "sensors that are seen", "reward", "return so far", "value V, as the critic expects",
-    ]  # fmt: skip
+        "cos(h, λ̂): memory and the critic's co-state",
+        "share of sensors that work",
+        "reward",
+        "return so far",
+        "value V predicted by the critic",
+    ]
     assert titles[5:] == [f"controls of {NC}", f"controls of {PLAIN}"]
     bars = opened.page.locator(".costate-bars").first.inner_text()
     assert re.search(r"(position|velocity) \d", bars)
@@ -189,11 +200,11 @@ def test_the_robots_move_until_they_are_paused(opened: Opened) -> None:
     opened.page.wait_for_timeout(2000)
     assert opened.moment > before
     assert np.abs(opened.scene() - then).max() > 40
-    # From the start of an episode, so that the next one is far away.
+    # Start a new episode, so that the next one is far away.
     opened.press("Reset")
     opened.press("Pause")
     opened.wait("text.includes('paused')")
-    # What was on its way to be drawn is drawn by then.
+    # By then all pending updates are drawn.
     opened.page.wait_for_timeout(3000)
     before, then = opened.moment, opened.scene()
     opened.page.wait_for_timeout(1500)
@@ -211,14 +222,14 @@ def test_the_blackout_slider_changes_what_is_seen(opened: Opened) -> None:
     opened.press("Reset")
     opened.page.wait_for_timeout(1500)
     assert "dark" not in opened.status
-    seen, bright = line_height(opened.plot("sensors that are seen")), opened.scene()
+    seen, bright = line_height(opened.plot("share of sensors that work")), opened.scene()
     opened.enter("Blackout", "1")
     try:
         opened.wait("text.includes('dark')")
         opened.press("Reset")
         opened.page.wait_for_timeout(2500)
         # The lines have moved from the top of the plot to its bottom, and the robots are grey.
-        assert line_height(opened.plot("sensors that are seen")) > seen + 0.2
+        assert line_height(opened.plot("share of sensors that work")) > seen + 0.2
         assert brightness_of_robots(opened.scene()) < 0.6 * brightness_of_robots(bright)
     finally:
         opened.enter("Blackout", "0")

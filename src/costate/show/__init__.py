@@ -1,1 +1,1 @@
-"""Looking at a policy: the robot in its scene, what its sensors see, and what goes on inside; in a browser or as a film."""
+"""Show a policy in a browser or in a film: the robot, what its sensors read, and its internal quantities."""

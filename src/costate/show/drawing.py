@@ -1,4 +1,4 @@
-"""A robot in the browser: its shapes as meshes that move, and turn grey while its sensors are dark."""
+"""Draw a robot in the browser as moving meshes, which turn grey during a sensor blackout."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from costate.show.scene import GEOM, HORIZON, Scene, Shape, mesh_of, quaternion
 
 GROUND = (0.80, 0.82, 0.86)
 DARK = np.array([0.10, 0.10, 0.14])
-# How much of a robot's colour is lost in the dark.
+# Share of a robot's colour that is lost in a blackout.
 DIM = 0.8
 
 
 class Drawing:
-    """One robot, under a frame of its own that can be moved to keep the robot in the middle."""
+    """One robot in its own frame, which moves so that the robot stays in the middle."""
 
     def __init__(
         self, server: viser.ViserServer, name: str, player: Player, robot: AbstractVisibleRobot, across: float
@@ -38,7 +38,7 @@ class Drawing:
         self._dark = False
 
     def update(self, dark: bool, follow: bool) -> None:
-        """Draw the robot as it stands."""
+        """Draw the robot in its present state."""
         shapes = self._scene.shapes(self._robot.model, self._robot.data)
         with self._server.atomic():
             for i, shape in enumerate(shapes):
@@ -53,7 +53,7 @@ class Drawing:
         self._shown, self._dark = shapes, dark
 
     def _replace(self, i: int, shape: Shape, dark: bool) -> None:
-        # One of the same name takes the place of the one before.
+        # A new shape replaces the one with the same name.
         handle = self._add(f"{self._name}/shape {i}", shape, dark)
         self._handles[i : i + 1] = [handle]
 
@@ -89,7 +89,7 @@ class Drawing:
     def _place(self, follow: bool, dark: bool) -> None:
         where = self._robot.data.xpos[heaviest_body(self._robot.model.body_mass)]
         middle = where if follow else np.zeros(3)
-        # The height stays: a robot that falls should be seen to fall.
+        # The height is not followed, so that a fall is visible.
         self._frame.position = (-middle[0], self._across - middle[1], 0.0)
         self._label.position = (where[0], where[1], where[2] + 0.6)
         text = f"{self._player.title}{' · sensors dark' if dark else ''}"

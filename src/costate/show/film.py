@@ -1,4 +1,7 @@
-"""Films of policies without a display: every robot in a tile with what it saw and what it earned, all under the same blackouts."""
+"""Films of policies, made without a display.
+
+Every robot has a tile with its observations and rewards, and all robots have the same blackouts.
+"""
 
 import dataclasses
 import io
@@ -25,15 +28,15 @@ from costate.trained.trained import shown_steps
 from costate.training.startup import prepare_jax
 
 FORMATS = (".mp4", ".gif")
-# Policies of one run that a grid compares, from the start of training to its end.
+# Number of policies of one run in a grid, from the start of training to its end.
 GRID_STEPS = 6
-# Brightness of a picture after so many seconds in the dark.
+# Brightness of an image after this many seconds of blackout.
 DIM = 0.35
 MOMENTS = 0.4
-# Pixels.
+# In pixels.
 STRIP = 10
 BORDER = 4
-# In a GIF, which can have 256 and is half as large with these.
+# A GIF may have 256 colours, but is half as large with these.
 COLORS = 128
 
 
@@ -43,20 +46,22 @@ class Tile:
 
     run: Run
     step: int
-    """Training steps after which it was kept."""
+    """Environment steps of training at which the policy was saved."""
     title: str
 
 
 def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid: bool) -> list[Tile]:
-    """The policies to film: the newest of every run, or several of one."""
+    """Return the policies to film: the newest of every run, or several of one run."""
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(
-                f"{run.path} has no checkpoint yet, so that there is no policy to film. Train it, or wait for its first one."
+                f"{run.path} has no checkpoint yet, so there is no policy to film. Train it, or wait for its "
+                f"first checkpoint."
             )
     if points and len(runs) > 1:
         raise ConfigError(
-            f"Steps were given for {len(runs)} runs, but several policies of one run can be compared, or several runs. Give one run."
+            f"Steps were given for {len(runs)} runs, but a film compares either several policies of one run "
+            f"or several runs. Give one run, or no steps."
         )
     if len(runs) > 1:
         return [Tile(run, shown_steps(run)[-1], f"{run.variant}, seed {run.config.seed}") for run in runs]
@@ -73,13 +78,14 @@ def tiles_of(runs: Sequence[Run], points: Sequence[int | Literal["best"]], grid:
 
 
 def spread_out(steps: Sequence[int], count: int) -> tuple[int, ...]:
-    """At most ``count`` of them in order, as evenly spread over training as they allow, the first and the last among them.
+    """Return at most ``count`` of the steps in order, spread evenly over training, including both ends.
 
-    Milestones lie far apart and the last few checkpoints close together, so it is steps that are spread and not places in the list.
+    Milestones lie far apart and the last few checkpoints close together. The spread is therefore over steps,
+    not over positions in the list.
     """
     wanted = np.linspace(steps[0], steps[-1], count)
     chosen = {min(steps, key=lambda step: abs(step - at)) for at in wanted}
-    # Where several of these were the same one, those that are furthest from any of the others.
+    # If several targets chose the same step, add the steps that are furthest from the chosen ones.
     while len(chosen) < min(count, len(set(steps))):
         chosen.add(max(steps, key=lambda step: min(abs(step - other) for other in chosen)))
     return tuple(sorted(chosen))
@@ -92,11 +98,11 @@ def film(
     warn: Callable[[str], None],
     tell: Tell = nobody,
 ) -> list[float]:
-    """Write the film to ``out``, whole or not at all; the returns at its end."""
+    """Write the film to ``out``, completely or not at all, and return the returns at its end."""
     write = writer_for(out)
     check_replaceable(out)
     prepare_jax()
-    # Before anything is loaded: where nothing can draw, that is said at once.
+    # Created first, so that a missing graphics library is reported at once.
     renderer = Renderer(config.width, config.height) if _is_drawn(tiles[0].run) else None
     try:
         tell(None, "loading")
@@ -117,7 +123,7 @@ def film(
 
 
 def _is_drawn(run: Run) -> bool:
-    """Whether robots of a run's task are drawn here, and do not draw themselves."""
+    """Return whether this library draws the robots of a run's task, instead of the environment itself."""
     robot = run.config.task_record.visible()
     robot.close()
     return isinstance(robot, AbstractVisibleRobot)
@@ -126,7 +132,7 @@ def _is_drawn(run: Run) -> bool:
 def picture_of(
     robot: AbstractRobot, renderer: Renderer | None, config: FilmConfig
 ) -> UInt8[np.ndarray, "H W 3"]:
-    """A robot as it stands, in the size of a tile."""
+    """Return an image of a robot in its present state, in the size of a tile."""
     if isinstance(robot, AbstractPicturedRobot):
         return fitted(robot.picture(), config.width, config.height)
     assert isinstance(robot, AbstractVisibleRobot)
@@ -135,34 +141,35 @@ def picture_of(
 
 
 def fitted(picture: UInt8[np.ndarray, "G V 3"], width: int, height: int) -> UInt8[np.ndarray, "H W 3"]:
-    """A picture of any size in the middle of one of this size, as large as it can be; the rest is black."""
+    """Scale an image to fit into the given size, centred on black."""
     return np.asarray(ImageOps.pad(Image.fromarray(picture), (width, height)))
 
 
 def _frames(
     performance: Performance, renderer: Renderer | None, config: FilmConfig, tell: Tell
 ) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
-    """Pictures at the film's rate, each at the control step that its time has come to."""
+    """Yield images at the film's frame rate, each after the control steps that are due by then."""
     count = max(1, round(config.seconds * config.fps))
     over = False
     for number in range(count):
-        # Where the episode ends before the film does, its last picture stays.
+        # If the episode ends before the film does, its last image stays.
         while not over and performance.step <= number / config.fps / performance.timestep + 1e-9:
             over = performance.advance_within()
         tiles = [
             annotated(picture_of(player.robot, renderer, config), player.title, list(history))
             for player, history in zip(performance.players, performance.histories, strict=True)
         ]
-        tell((number + 1) / count, f"picture {number + 1} of {count}")
+        tell((number + 1) / count, f"frame {number + 1} of {count}")
         yield side_by_side(tiles)
 
 
 def annotated(
     picture: UInt8[np.ndarray, "H W 3"], title: str, history: Sequence[Moment]
 ) -> UInt8[np.ndarray, "H W 3"]:
-    """A picture with the return so far, a frame that is black while nothing is seen, and a strip of what was seen: light where sensors worked.
+    """Add the return so far, a frame that is black during a blackout, and a strip of past observations.
 
-    The picture itself dims with the darkness of the last moments and not with every step: pictures that flash many times a second hurt.
+    The strip is light where sensors worked. The image dims smoothly, not with every step, because images that
+    flash many times a second can harm viewers.
     """
     now = history[-1]
     recent = [moment.seen for moment in history if moment.time > now.time - MOMENTS]
@@ -194,7 +201,7 @@ def annotated(
 
 
 def shortened(text: str, width: int, length: Callable[[str], float]) -> str:
-    """Return a text that fits into a width, cut in its middle if it has to be: a title begins and ends with what tells it apart."""
+    """Shorten a text to a width by cutting its middle, because titles differ at their beginning and end."""
     cut, kept = text, len(text)
     while length(cut) > width and kept > 2:
         kept -= 1
@@ -203,7 +210,7 @@ def shortened(text: str, width: int, length: Callable[[str], float]) -> str:
 
 
 def side_by_side(tiles: Sequence[UInt8[np.ndarray, "H W 3"]]) -> UInt8[np.ndarray, "G V 3"]:
-    """Pictures of one size in a grid that is about as wide as high; what is left over is black."""
+    """Arrange images of one size in a grid that is about as wide as high, with black in unused cells."""
     columns = math.ceil(math.sqrt(len(tiles)))
     rows = math.ceil(len(tiles) / columns)
     height, width, _ = tiles[0].shape
@@ -218,7 +225,7 @@ Writer = Callable[[pathlib.Path, Iterator[UInt8[np.ndarray, "H W 3"]], int], Non
 
 
 def writer_for(out: pathlib.Path) -> Writer:
-    """How a film is written, by the end of its name."""
+    """Return the function that writes a film of this file type."""
     if out.suffix.lower() == ".gif":
         return write_gif
     if out.suffix.lower() == ".mp4":
@@ -226,7 +233,8 @@ def writer_for(out: pathlib.Path) -> Writer:
             import av  # noqa: F401
         except ImportError as error:
             raise ConfigError(
-                "An MP4 film needs PyAV, which is not installed. Install it with pip install 'costate[view]', or name a .gif."
+                "An MP4 film needs PyAV, which is not installed. Install it with pip install "
+                "'costate[view]', or name a .gif file."
             ) from error
         return write_mp4
     raise ConfigError(f"{out} ends in {out.suffix or 'nothing'}, but a film is one of {', '.join(FORMATS)}.")

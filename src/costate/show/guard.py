@@ -1,7 +1,8 @@
-"""A web server that answers only those who may ask: requests under another host's name get nothing.
+"""A web server that rejects requests that name another host or come from another site's page.
 
-A page of somebody else in the same browser can make its own name point to this machine (DNS rebinding), and then speak to a server on it. The name
-gives it away, in the Host header of every request and in the Origin header of the connection that a page opens.
+A malicious page in the same browser can make its own name point to this machine (DNS rebinding) and then talk
+to a server on it. Its name shows in the Host header of every request, and in the Origin header of the
+connection that a page opens.
 """
 
 import contextlib
@@ -22,14 +23,15 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 
-def may_ask(host: str, request_host: str | None, origin: str | None) -> bool:
-    """Whether a request for ``request_host``, from a page of ``origin``, is meant for a server on ``host``.
+def is_allowed(host: str, request_host: str | None, origin: str | None) -> bool:
+    """Return whether a request for ``request_host`` from a page of ``origin`` may reach a server on ``host``.
 
-    An address of numbers cannot be made to point elsewhere; a name can, so it must be the one that was asked for, or this machine's own.
+    A numeric address cannot be made to point elsewhere. A name can, so it must be the requested host or a
+    name of this machine.
     """
     if request_host is None or not _is_ours(host, _name(request_host)):
         return False
-    # The port too: another server on this machine has the same name.
+    # The port must match too, because other servers on this machine share the name.
     return origin is None or urllib.parse.urlsplit(origin).netloc.lower() == request_host.lower()
 
 
@@ -44,17 +46,17 @@ def _is_ours(host: str, name: str) -> bool:
 
 
 def _name(netloc: str) -> str:
-    """A host without its port."""
+    """Return a host without its port."""
     return (urllib.parse.urlsplit(f"//{netloc}").hostname or "").lower()
 
 
 def start_server(host: str, port: int, label: str) -> viser.ViserServer:
-    """A server of pages on ``port``, or on the next one that is free."""
+    """Start a web server on ``port``, or on the next free one."""
 
     def allowed(request: Request) -> bool:
-        return may_ask(host, request.headers.get("Host"), request.headers.get("Origin"))
+        return is_allowed(host, request.headers.get("Host"), request.headers.get("Origin"))
 
-    # It would print a table of addresses, of which one is enough.
+    # viser would print a table of addresses, but one address is enough.
     with _answering_only(allowed), contextlib.redirect_stdout(io.StringIO()):
         server = viser.ViserServer(host=host, port=port, label=label, verbose=False)
     return server
@@ -69,10 +71,10 @@ def _silent() -> logging.Logger:
 
 @contextlib.contextmanager
 def _answering_only(allowed: Callable[[Request], bool]) -> Iterator[None]:
-    """Have servers of viser that start meanwhile refuse every request that is not ``allowed``.
+    """Make viser's servers that start meanwhile reject every request that is not ``allowed``.
 
-    viser has no setting for it, but it looks `serve` up in the name `websockets` of its own module. Only that name is
-    exchanged, so that other servers in this process start as ever.
+    viser has no setting for this, but it looks up `serve` in the name `websockets` of its own module. Only
+    that name is replaced, so that other servers in this process start as usual.
     """
     names = vars(viser_server)
     theirs = names["websockets"]
@@ -96,7 +98,7 @@ def _serve_guarded(
     process_request: Callable[[Any, Request], Response | None],
     **settings: Any,
 ) -> Any:
-    """Start a server as `websockets.asyncio.server.serve` does, which asks ``allowed`` before it answers."""
+    """Start a server like `websockets.asyncio.server.serve`, but ask ``allowed`` before answering."""
 
     @functools.wraps(process_request)
     def answer(connection: Any, request: Request) -> Response | None:
@@ -104,5 +106,5 @@ def _serve_guarded(
             return Response(http.HTTPStatus.FORBIDDEN, "FORBIDDEN", Headers({"Content-Length": "0"}))
         return process_request(connection, request)
 
-    # Browsers open connections that they never use, which is no error to be told of.
+    # Browsers open connections that they never use, which should not be logged as errors.
     return websockets.asyncio.server.serve(*args, process_request=answer, logger=_silent(), **settings)

@@ -1,4 +1,4 @@
-"""Watching a run while it is trained: the view in a process of its own, which takes only what training leaves and ends with it."""
+"""View a run while it trains, in a separate process that uses idle processor time and ends with training."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from costate.show.requirements import require
 from costate.show.settings import ViewConfig, check_port
 from costate.trained.trained import shown_steps
 
-# For systems that know nothing more polite.
+# For systems without an idle scheduling class.
 NICENESS = 19
 SECONDS_TO_CLOSE = 5.0
-# Fewer than of a view by itself: training has better things to do with the processor.
+# Fewer than in a separate view, because training needs the processor.
 FRAMES_PER_SECOND = 12.0
 
 
 def check_watchable(config: RunConfig, port: int) -> None:
-    """Raise if there would be nothing to watch, before anything is trained."""
+    """Raise before training starts if the run could not be viewed."""
     check_port(port)
     require("--live", "viser", "mujoco")
     config.task_record.visible().close()
@@ -34,10 +34,11 @@ def check_watchable(config: RunConfig, port: int) -> None:
 
 @contextlib.contextmanager
 def watched(run: pathlib.Path, port: int, resumed: bool, say: Callable[[str], None]) -> Iterator[None]:
-    """While open, a run that is being trained can be looked at in the browser."""
-    # A run that is about to be replaced must not be taken for the new one.
+    """While the context is open, show the run that is training in the browser."""
+    # A run that is about to be replaced must not be mistaken for the new one.
     since = 0.0 if resumed else time.time()
-    # In a process group of its own, so that Ctrl-C is training's alone; not in a session of its own, in which being polite has no effect on Linux.
+    # It gets its own process group, so that Ctrl-C stops training alone. It does not get its own session, in
+    # which niceness would have no effect on Linux.
     command = [sys.executable, "-m", "costate.show.live", str(run), str(port), str(os.getpid()), str(since)]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0
@@ -64,9 +65,12 @@ def watched(run: pathlib.Path, port: int, resumed: bool, say: Callable[[str], No
         lines.close()
 
 
-def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
-    """Serve the view of a run that was started at ``since`` or later, from its first checkpoint on, for as long as the process ``parent`` lives."""
-    _take_only_what_is_left()
+def serve_while_training(run: pathlib.Path, port: int, parent: int, since: float) -> None:
+    """Serve the view of a run that was started at ``since`` or later, from its first checkpoint on.
+
+    Stop when the process ``parent`` ends.
+    """
+    _use_idle_time_only()
     with stop_requests(b"") as stop:
 
         def over() -> bool:
@@ -76,7 +80,7 @@ def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
             if over():
                 return
             time.sleep(0.2)
-        # Imported only now: it takes seconds, which training needs itself at its start.
+        # Imported only now, because importing takes seconds that training needs at its start.
         from costate.show.view import view
 
         view(
@@ -87,8 +91,8 @@ def attend(run: pathlib.Path, port: int, parent: int, since: float) -> None:
         )
 
 
-def _take_only_what_is_left() -> None:
-    """Run where a processor would otherwise be idle; training waits for the slower of its cores often enough."""
+def _use_idle_time_only() -> None:
+    """Run only when a processor is idle, because training often waits for its slowest core."""
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):
@@ -98,7 +102,7 @@ def _take_only_what_is_left() -> None:
 
 def _is_ready(run: pathlib.Path, since: float) -> bool:
     try:
-        # A file system may keep times in whole seconds.
+        # Some file systems store times in whole seconds.
         return (run / CONFIG_FILE).stat().st_mtime >= int(since) and bool(shown_steps(open_run(run)))
     except OSError:
         return False
@@ -107,4 +111,4 @@ def _is_ready(run: pathlib.Path, since: float) -> bool:
 if __name__ == "__main__":
     this_process_is_ours()
     make_writable()
-    attend(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    serve_while_training(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

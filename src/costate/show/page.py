@@ -1,4 +1,7 @@
-"""The page in the browser: controls, scene and plots. What somebody does there is put into a queue, which one thread works off between two steps."""
+"""The page in the browser: controls, scene and plots.
+
+User actions go into a queue, which one thread processes between two steps.
+"""
 
 import contextlib
 import html
@@ -24,7 +27,7 @@ from costate.show.sensors import Blackouts
 from costate.trained.trained import shown_steps
 
 NEWEST = "newest"
-# Seconds after the last sign of a held button until it counts as let go.
+# Seconds after the last event of a held button until it counts as released.
 HELD = 0.3
 HOLD_RATE = 10.0
 DIRECTIONS = {"← push": (-1.0, 0.0, 0.0), "push →": (1.0, 0.0, 0.0), "push ↑": (0.0, 0.0, 1.0)}
@@ -37,7 +40,7 @@ Command = Callable[[], None]
 
 
 class Page:
-    """Everything that a browser shows of a performance."""
+    """The browser's page of a performance."""
 
     def __init__(self, performance: Performance, host: str, port: int, newest: bool = True) -> None:
         titles = [player.title for player in performance.players]
@@ -49,7 +52,7 @@ class Page:
         self.follow = True
         self.steps_asked = 0
         self.newest = [newest for _ in titles]
-        """Which robots take every new checkpoint as it comes."""
+        """Whether each robot loads every new checkpoint."""
         self._starts = [NEWEST if newest else f"{player.env_steps:,}" for player in performance.players]
         self._trouble = ""
         self._factor = 1.0
@@ -85,30 +88,33 @@ class Page:
 
     @property
     def watched(self) -> bool:
-        """Whether any browser is there."""
+        """Return whether any browser is connected."""
         return bool(self.server.get_clients())
 
     def close(self) -> None:
-        # It would say so in its own words.
+        # viser would print a message of its own.
         with contextlib.redirect_stdout(io.StringIO()):
             self.server.stop()
 
-    def work_off(self, now: float) -> None:
-        """Do what was asked for since the last time."""
+    def process_commands(self, now: float) -> None:
+        """Process the commands in the queue."""
         while not self.commands.empty():
             self.commands.get()()
         off = self._off_held or now < self._off_until
         if off != self.performance.blackouts.off:
             self.performance.blackouts = self.performance.blackouts._replace(off=off)
 
-    def take(self, which: int, step: int | None) -> None:
-        """Give a robot the policy of a step, or the newest; where training has dropped it meanwhile, that is said and nothing changes."""
+    def load_policy(self, which: int, step: int | None) -> None:
+        """Give a robot the policy of a step, or the newest one.
+
+        If training has deleted it meanwhile, report that and change nothing.
+        """
         try:
             steps = shown_steps(self.performance.players[which].run)
             self.performance.load(which, steps[-1] if step is None else step)
             self._trouble = ""
         except (CheckpointError, ConfigError, IndexError) as error:
-            self._trouble = str(error) or "There is no policy any more."
+            self._trouble = str(error) or "This policy no longer exists."
 
     def update_scene(self) -> None:
         blind = self.performance.blind
@@ -116,14 +122,14 @@ class Page:
             for drawing, dark in zip(self._drawings, blind, strict=True):
                 drawing.update(dark, self.follow)
             if blind != self._blind_in_status:
-                # It is drawn more seldom, and would say the opposite of the picture until then.
+                # The status is updated less often, and would contradict the image until then.
                 self.update_status(self._factor)
 
     def update_plots(self) -> None:
         self._plots.update()
 
     def update_training(self) -> None:
-        """Learning curves, and the policies that can be chosen."""
+        """Update the learning curves and the list of policies."""
         runs = [player.run for player in self.performance.players]
         self._training.update([run.read_metrics() for run in runs])
         for picker, run in zip(self._pickers, runs, strict=True):
@@ -134,7 +140,7 @@ class Page:
                 picker.value = chosen if chosen in options else NEWEST
 
     def update_status(self, factor: float) -> None:
-        """What is going on, in words; ``factor`` is how fast time runs."""
+        """Update the status text. ``factor`` is the speed relative to real time."""
         self._factor, self._blind_in_status = factor, self.performance.blind
         lines = []
         for title, player, history, dark in zip(
@@ -162,7 +168,7 @@ class Page:
         )
 
     def _ask(self, command: Command) -> Callable[[Any], None]:
-        """What a widget calls: nothing happens in its thread."""
+        """Return a widget callback that only queues the command, because it runs in another thread."""
         return lambda _: self.commands.put(command)
 
     def _add_play(self, gui: viser.GuiApi) -> None:
@@ -170,7 +176,7 @@ class Page:
             self._play = gui.add_button("Pause")
             self._play.on_click(self._ask(self._toggle))
             gui.add_button("Step", hint="One control step, while paused").on_click(self._ask(self._ask_step))
-            gui.add_button("Reset", hint="The same episode from its start").on_click(
+            gui.add_button("Reset", hint="Restart the same episode").on_click(
                 self._ask(lambda: self.performance.restart())
             )
             gui.add_button("Next episode").on_click(
@@ -182,7 +188,7 @@ class Page:
                 max=3.0,
                 step=0.1,
                 initial_value=1.0,
-                hint="Seconds of the robot's time in a second",
+                hint="Seconds of robot time per second",
             )
             speed.on_update(self._ask(lambda: setattr(self, "speed", float(speed.value))))
 
@@ -195,7 +201,7 @@ class Page:
                 max=1.0,
                 step=0.01,
                 initial_value=start.probability,
-                hint="Share of observations that go dark",
+                hint="Share of observations that black out",
             )
             burst = gui.add_slider(
                 "Burst steps",
@@ -203,9 +209,9 @@ class Page:
                 max=50,
                 step=1,
                 initial_value=min(50, round(start.burst_length or 0)),
-                hint="Mean length of a blackout; 0: every step is drawn by itself",
+                hint="Mean length of a blackout in steps; 0 draws every step independently",
             )
-            held = gui.add_button("Sensors off now", color="dark", hint="While it is held down")
+            held = gui.add_button("Sensors off now", color="dark", hint="While the button is held down")
             held.on_hold(self._hold, callback_hz=HOLD_RATE)
             lock = gui.add_checkbox("Keep them off", initial_value=False)
 
@@ -226,7 +232,7 @@ class Page:
                 max=5.0,
                 step=0.1,
                 initial_value=1.0,
-                hint="Of a push, in weights of the robot, for a fifth of a second",
+                hint="Force of a push for a fifth of a second, in weights of the robot",
             )
             buttons = gui.add_button_group("Push", tuple(DIRECTIONS))
 
@@ -245,13 +251,13 @@ class Page:
             label,
             _choices(run),
             initial_value=self._starts[which],
-            hint="Training steps at which the policy was kept",
+            hint="Training steps at which the policy was saved",
         )
 
         def choose() -> None:
             value = str(picker.value)
             self.newest[which] = value == NEWEST
-            self.take(which, None if value == NEWEST else int(value.replace(",", "")))
+            self.load_policy(which, None if value == NEWEST else int(value.replace(",", "")))
 
         picker.on_update(self._ask(choose))
         return picker
@@ -261,16 +267,18 @@ class Page:
         scene.set_up_direction("+z")
         scene.configure_default_lights(cast_shadow=False)
         reach, height = _extent(players[0].robot)
-        apart = 1.5 * reach if len(players) > 1 else 0.0
+        spacing = 1.5 * reach if len(players) > 1 else 0.0
         drawings = [
-            self._add_drawing(i, player, (2 * i - 1) * apart if apart else 0.0)
+            self._add_drawing(i, player, (2 * i - 1) * spacing if spacing else 0.0)
             for i, player in enumerate(players)
         ]
         camera = self.server.initial_camera
         camera.look_at = (0.0, 0.0, height)
-        # A screen is looked at from its front.
-        aside, above = (0.8 * reach + apart, 0.7 * reach + 0.5 * apart) if self._can_be_pushed else (0.0, 0.0)
-        camera.position = (aside, -2.6 * reach - apart, height + above)
+        # Screens are viewed from the front.
+        aside, above = (
+            (0.8 * reach + spacing, 0.7 * reach + 0.5 * spacing) if self._can_be_pushed else (0.0, 0.0)
+        )
+        camera.position = (aside, -2.6 * reach - spacing, height + above)
         for drawing in drawings:
             drawing.update(dark=False, follow=True)
         return drawings
@@ -287,7 +295,7 @@ class Page:
         return isinstance(self.performance.players[0].robot, AbstractVisibleRobot)
 
     def _hold(self, event: Any) -> None:
-        # Only a number is written; the thread that plays reads it.
+        # Only a number is written here. The thread that steps the robots reads it.
         self._off_until = time.monotonic() + HELD
 
     def _toggle(self) -> None:
@@ -299,7 +307,7 @@ class Page:
 
 
 def _extent(robot: AbstractRobot) -> tuple[float, float]:
-    """How far a robot reaches from its middle, and how high that is."""
+    """Return how far a robot extends from its middle, and the height of its middle."""
     if not isinstance(robot, AbstractVisibleRobot):
         return 0.5 * HEIGHT, 0.5 * HEIGHT
     reach = max(0.3, min(5.0, radius_of(Scene(robot.model).shapes(robot.model, robot.data))))

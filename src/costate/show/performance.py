@@ -1,4 +1,4 @@
-"""What is on stage: one or two robots in the same episode under the same blackouts, and what somebody who watches can do to them."""
+"""One or two robots in the same episode with the same blackouts, and the actions of a viewer on them."""
 
 import collections
 import dataclasses
@@ -12,9 +12,9 @@ from costate.envs.visible import AbstractVisibleRobot
 from costate.show.player import Moment, Player, timestep_of
 from costate.show.sensors import Blackouts, next_dark
 
-# Seconds of the past that are kept to be drawn.
+# Seconds of the past that are kept for plots.
 HISTORY = 8.0
-# Episodes whose returns are kept.
+# Number of past episodes whose returns are kept.
 RETURNS = 3
 # Seconds for which a push lasts.
 PUSH = 0.2
@@ -26,17 +26,18 @@ class Push:
 
     direction: tuple[float, float, float]
     strength: float
-    """In weights of the robot."""
+    """Force in weights of the robot."""
 
 
 class Performance:
-    """Robots side by side. Not safe for threads: one thread calls everything."""
+    """Robots side by side. Not thread-safe: one thread makes all calls."""
 
     def __init__(self, players: Sequence[Player], blackouts: Blackouts, seed: int = 0) -> None:
         tasks = {player.run.config.task for player in players}
         if len(tasks) > 1:
             raise ConfigError(
-                f"The runs are of different tasks, {' and '.join(sorted(tasks))}, so that they cannot stand side by side. Give two of one task."
+                f"The runs are of different tasks, {' and '.join(sorted(tasks))}, so they cannot be shown "
+                f"side by side. Give two runs of one task."
             )
         record = players[0].run.config.task_record
         self.players = tuple(players)
@@ -48,7 +49,7 @@ class Performance:
             collections.deque(maxlen=length) for _ in players
         )
         self.returns: collections.deque[tuple[float, ...]] = collections.deque(maxlen=RETURNS)
-        """Of the last episodes that came to an end; side by side, one that is over for either is over for both."""
+        """Returns of the last finished episodes. Side by side, an episode ends for both robots at once."""
         self.seed = seed
         self.dark = False
         self._by_chance = False
@@ -57,22 +58,25 @@ class Performance:
 
     @property
     def step(self) -> int:
-        """Control steps since the episode started."""
+        """Number of control steps since the episode started."""
         return self._step
 
     @property
     def blind(self) -> tuple[bool, ...]:
-        """Whether each robot's policy got nothing of the newest observation; what its picture, its label and its status show alike."""
+        """For each robot, true if its policy received nothing of the newest observation."""
         return tuple(bool(history) and history[-1].seen == 0.0 for history in self.histories)
 
     def advance(self) -> None:
-        """One control step of every robot; after the last of an episode the next one starts."""
+        """Take one control step in every robot. After the last step of an episode, start the next one."""
         if self.advance_within():
             self.returns.append(tuple(history[-1].total for history in self.histories))
             self.restart(self.seed + 1)
 
     def advance_within(self) -> bool:
-        """One control step of every robot; true if the episode is over: by itself for any of them, or by its time limit."""
+        """Take one control step in every robot, and return whether the episode is over.
+
+        It is over if it terminated for any robot, or at its time limit.
+        """
         self._by_chance = next_dark(self.blackouts, self._by_chance, self._step == 0, self._draws)
         self.dark = self._by_chance or self.blackouts.off
         ended = False
@@ -87,12 +91,12 @@ class Performance:
         return ended or self._step >= self.episode_steps
 
     def restart(self, seed: int | None = None) -> None:
-        """Start an episode in every robot: the same one once more, or that of another seed."""
+        """Start an episode in every robot: the same one again, or that of another seed."""
         self.seed = self.seed if seed is None else seed
         self._begin()
 
     def push(self, push: Push) -> None:
-        """Push every robot at its heaviest part for a moment; one that draws itself cannot be pushed."""
+        """Push every robot at its heaviest body for a moment. A robot that draws itself cannot be pushed."""
         for robot in (player.robot for player in self.players):
             if not isinstance(robot, AbstractVisibleRobot):
                 continue
@@ -104,7 +108,7 @@ class Performance:
         self._pushed = max(1, round(PUSH / self.timestep))
 
     def load(self, which: int, step: int) -> None:
-        """Give a robot the policy of another step of its training."""
+        """Give a robot the policy of another training step."""
         self.players[which].load(step)
 
     def close(self) -> None:
@@ -114,7 +118,7 @@ class Performance:
     def _begin(self) -> None:
         self._step = 0
         self._by_chance = False
-        # Of its own, so that an episode meets the same blackouts whoever acts in it.
+        # A separate generator, so that an episode has the same blackouts whatever the policy does.
         self._draws = np.random.default_rng(self.seed)
         for player, history in zip(self.players, self.histories, strict=True):
             player.start(self.seed)
@@ -127,14 +131,15 @@ class Performance:
 
 
 def heaviest_body(masses: Float[np.ndarray, " N"]) -> int:
-    """Number of the body with the largest mass; 0, the world, has none."""
+    """Return the index of the body with the largest mass. The world, body 0, has none."""
     return int(masses.argmax())
 
 
 def strongest(history: Sequence[Moment], names: Sequence[str], count: int) -> list[tuple[str, float, float]]:
-    """The sensors with the largest co-state of late: their names, and the newest components of memory and critic, each over the largest of its kind.
+    """Return the sensors with the largest recent co-state, with its components in memory and critic.
 
-    Their lengths have no meaning: the co-state loss compares directions.
+    The components are those of the newest moment, each relative to the largest of its kind, because the
+    co-state loss compares only directions.
     """
     if not history:
         return []

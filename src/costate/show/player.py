@@ -1,4 +1,4 @@
-"""One robot and the policy that controls it, one control step at a time, with everything that there is to see of them."""
+"""One robot and its policy, advanced one control step at a time, with all quantities that can be shown."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from costate.trained.trained import Point, load_insight
 
 
 class Moment(NamedTuple):
-    """One control step."""
+    """The quantities of one control step that can be shown."""
 
     time: float
     """Seconds since the episode started."""
@@ -27,18 +27,18 @@ class Moment(NamedTuple):
     action: Float[np.ndarray, " A"]
     reward: float
     total: float
-    """Reward since the episode started."""
+    """Return since the episode started."""
     value: float
     cosine: float
-    """Of memory and critic's co-state."""
+    """Cosine between memory and critic's co-state."""
     remembered: Float[np.ndarray, " O"]
-    """The memory as a co-state, by the sensors."""
+    """Co-state in memory, by sensor."""
     expected: Float[np.ndarray, " O"]
-    """The critic's co-state, by the sensors."""
+    """The critic's co-state, by sensor."""
 
 
 class Player:
-    """A run's policy in its robot."""
+    """A robot controlled by a run's policy."""
 
     def __init__(self, run: Run, step: Point, warn: Callable[[str], None], title: str = "") -> None:
         task = run.config.task_record
@@ -63,9 +63,13 @@ class Player:
         self.start(0)
 
     def load(self, step: Point) -> None:
-        """Take the policy of a run's newest checkpoint, or of the one at ``step``; what it remembers goes on with the other weights."""
+        """Load the policy of a run's newest checkpoint, or of the one at ``step``.
+
+        The memory is kept and continues with the new weights.
+        """
         checkpoint, insight = load_insight(self.run, step, self._warn)
-        # The weights are an argument of the compiled step, so that another policy of the run needs no other program.
+        # The weights are an argument of the compiled step, so that other policies of the run need no
+        # recompilation.
         self._weights, self._rest = eqx.partition(insight, eqx.is_array)
         self.env_steps = checkpoint.env_steps
 
@@ -76,12 +80,12 @@ class Player:
         self.release()
 
     def release(self) -> None:
-        """End a push, where the robot can be pushed."""
+        """End a push if the robot can be pushed."""
         if isinstance(self.robot, AbstractVisibleRobot):
             self.robot.data.xfrc_applied[:] = 0.0
 
     def advance(self, dark: bool) -> tuple[Moment, bool]:
-        """One control step; also, whether the episode ended by itself."""
+        """Take one control step, and return whether the episode terminated."""
         seen = self._sensors.read(self.robot.observe(), dark, self._seed, self._step)
         look, self._memory = self._decide(seen.timestep)
         outcome = self.robot.step(look.control.astype(np.float64))
@@ -105,16 +109,19 @@ class Player:
         self.robot.close()
 
     def _decide(self, now: TimeStep) -> tuple[Any, Carry]:
-        """What is inside now, as a ``Look`` of NumPy arrays without the axis of streams; each of JAX's own operations would take longer."""
+        """Return the present ``Look`` as NumPy arrays without the batch axis.
+
+        JAX operations outside of the compiled program would be slower.
+        """
         look, memory = self._look(self._weights, now, self._memory)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[0], look), memory
 
 
 def timestep_of(task: Task) -> float:
-    """Seconds of a control step; of an environment that does not say, a twentieth."""
+    """Return the seconds of a control step, or 0.05 if the environment does not give them."""
     return task.control_timestep if task.control_timestep > 0.0 else 0.05
 
 
 def sensor_names(layout: Layout) -> tuple[str, ...]:
-    """A name for every number that is observed."""
+    """Return a name for every observed number."""
     return tuple(name if size == 1 else f"{name} {i}" for name, size in layout for i in range(size))

@@ -1,4 +1,4 @@
-"""Live plots of what happens on stage and inside of the policies, and of a run's training."""
+"""Live plots of the episode and of the policies' internal quantities, and learning curves of the runs."""
 
 import html
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from costate.show.player import Moment
 
 COLORS = ("#1f77b4", "#ff7f0e")
 ACTION_COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
-# More points than pixels are of no use.
+# More points than pixels would be useless.
 POINTS = 300
-# Co-state components that are shown.
+# Number of co-state components that are shown.
 STRONGEST = 6
 
 
 class Plot(NamedTuple):
-    """One number of every moment, a line for each robot."""
+    """One quantity over time, with a line for each robot."""
 
     title: str
     number: Callable[[Moment], float]
@@ -29,10 +29,10 @@ class Plot(NamedTuple):
 
 PLOTS = (
     Plot("cos(h, λ̂): memory and the critic's co-state", lambda moment: moment.cosine, (-1.05, 1.05)),
-    Plot("sensors that are seen", lambda moment: moment.seen, (-0.05, 1.05)),
+    Plot("share of sensors that work", lambda moment: moment.seen, (-0.05, 1.05)),
     Plot("reward", lambda moment: moment.reward),
     Plot("return so far", lambda moment: moment.total),
-    Plot("value V, as the critic expects", lambda moment: moment.value),
+    Plot("value V predicted by the critic", lambda moment: moment.value),
 )
 
 
@@ -97,21 +97,24 @@ def _add(
 
 
 def bars_of(title: str, components: Sequence[tuple[str, float, float]]) -> str:
-    """The strongest components of the co-state as a table of bars: the memory's above the critic's."""
+    """Return the strongest components of the co-state as a table of bars, the memory's above the critic's."""
     rows = "".join(
-        f'<tr><td style="padding-right:.6em;white-space:nowrap">{html.escape(name)}</td><td style="width:100%">{_bar(remembered, COLORS[0])}'
+        f'<tr><td style="padding-right:.6em;white-space:nowrap">{html.escape(name)}</td>'
+        f'<td style="width:100%">{_bar(remembered, COLORS[0])}'
         f"{_bar(expected, '#999')}</td></tr>"
         for name, remembered, expected in components
     )
     return (
-        f'<div class="costate-bars" style="font-size:.75em;padding:.3em .8em"><b>co-state by sensor: {html.escape(title)}</b><br>'
-        f'<span style="color:{COLORS[0]}">memory h</span> and <span style="color:#777">critic λ̂</span>, each over its largest'
+        f'<div class="costate-bars" style="font-size:.75em;padding:.3em .8em">'
+        f"<b>co-state by sensor: {html.escape(title)}</b><br>"
+        f'<span style="color:{COLORS[0]}">memory h</span> and <span style="color:#777">critic λ̂</span>, '
+        f"each relative to its largest"
         f'<table style="width:100%;border-collapse:collapse">{rows}</table></div>'
     )
 
 
 def _bar(share: float, color: str) -> str:
-    """From the middle to the right if positive, to the left if negative."""
+    """Return a bar from the middle to the right if positive, to the left if negative."""
     width = 50.0 * min(1.0, abs(share))
     left = 50.0 if share >= 0.0 else 50.0 - width
     place = f"position:absolute;left:{left:.1f}%;width:{width:.1f}%;height:100%;background:{color}"
@@ -119,7 +122,10 @@ def _bar(share: float, color: str) -> str:
 
 
 class TrainingPlots:
-    """The learning curves of the runs. As pictures in the text: the client's plots have no width if they are made in a tab that is not open."""
+    """The learning curves of the runs.
+
+    They are images in the text, because the client's plots have no width if they are created in a hidden tab.
+    """
 
     CURVES = (
         ("training/episode_reward", "return in training"),
@@ -132,7 +138,7 @@ class TrainingPlots:
         self._text = gui.add_html("")
 
     def update(self, metrics: Sequence[Sequence[dict[str, Any]]]) -> None:
-        """Draw what runs have logged so far."""
+        """Draw what the runs have logged so far."""
         pictures = [
             curve_picture(title, [_curve(rows, name) for rows in metrics]) for name, title in self.CURVES
         ]
@@ -140,7 +146,10 @@ class TrainingPlots:
             f'<span style="color:{color}">■</span> {html.escape(title)} '
             for title, color in zip(self._titles, COLORS, strict=False)
         )
-        self._text.content = f'<div class="costate-training" style="font-size:.8em;padding:.3em .8em">{key}{"".join(pictures)}</div>'
+        self._text.content = (
+            f'<div class="costate-training" style="font-size:.8em;padding:.3em .8em">'
+            f"{key}{''.join(pictures)}</div>"
+        )
 
 
 def _curve(rows: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
@@ -151,7 +160,7 @@ WIDTH, HEIGHT = 260.0, 110.0
 
 
 def curve_picture(title: str, curves: Sequence[Sequence[tuple[float, float]]]) -> str:
-    """Curves as SVG, with the ends of both axes in words."""
+    """Return curves as SVG, with the range of both axes as text."""
     points = [point for curve in curves for point in curve if np.isfinite(point[1])]
     if len(points) < 2:
         return f"<p><b>{html.escape(title)}</b><br>nothing logged yet</p>"
@@ -169,6 +178,7 @@ def curve_picture(title: str, curves: Sequence[Sequence[tuple[float, float]]]) -
     frame = f'<rect width="{WIDTH:.0f}" height="{HEIGHT:.0f}" fill="none" stroke="#ddd"/>'
     return (
         f"<p><b>{html.escape(title)}</b><br>from {bottom:.4g} to {top:.4g}"
-        f'<svg viewBox="-2 -2 {WIDTH + 4:.0f} {HEIGHT + 4:.0f}" style="width:100%">{frame}{"".join(lines)}</svg>'
+        f'<svg viewBox="-2 -2 {WIDTH + 4:.0f} {HEIGHT + 4:.0f}" style="width:100%">'
+        f"{frame}{''.join(lines)}</svg>"
         f"<br>{left:,.0f} to {right:,.0f} steps</p>"
     )

@@ -1,4 +1,4 @@
-"""Pictures of a robot without a screen, by whatever MuJoCo can draw with on this machine."""
+"""Render images of a robot without a display, with any backend of MuJoCo that works on this machine."""
 
 import contextlib
 import importlib
@@ -14,25 +14,26 @@ from costate._base.types import UInt8
 from costate.show.performance import heaviest_body
 from costate.show.scene import LARGEST_SCENE, Scene, radius_of
 
-# What can draw without a screen, and the Debian package that brings it.
+# Backends that need no display, and the Debian packages that provide them.
 BACKENDS = {"mujoco.egl": "libegl1 libgl1-mesa-dri", "mujoco.osmesa": "libosmesa6"}
 
-# Share of the way to a robot's height that the camera goes with every picture.
+# Share of the remaining height difference that the camera covers with each image.
 CLIMB = 0.1
 
 
 def open_context(width: int, height: int) -> Any:
-    """Somewhere to draw; raises if there is nothing that can."""
+    """Open a graphics context. Raise if no backend works."""
     failures = []
     for name in BACKENDS:
-        # Each asks for the platform of its own; what an earlier one has asked for must not stay.
+        # Each backend sets its own platform, so that the setting of an earlier one must be removed.
         os.environ.pop("PYOPENGL_PLATFORM", None)
         try:
             context = importlib.import_module(name).GLContext(width, height)
             context.make_current()
         except Exception as error:
             failures.append(
-                f"{name.removeprefix('mujoco.')}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                f"{name.removeprefix('mujoco.')}: "
+                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
             )
             for module in [
                 module for module in sys.modules if module == name or module.split(".")[0] == "OpenGL"
@@ -42,12 +43,12 @@ def open_context(width: int, height: int) -> Any:
             return context
     packages = " or ".join(f"apt-get install {packages}" for packages in BACKENDS.values())
     raise ConfigError(
-        f"There is nothing to draw with: neither EGL nor OSMesa works here ({'; '.join(failures)}). On Debian: {packages}."
+        f"No graphics backend works: neither EGL nor OSMesa ({'; '.join(failures)}). On Debian: {packages}."
     )
 
 
 class Renderer:
-    """Draws robots, one after the other, in pictures of one size. The camera looks from the side and follows."""
+    """Renders robots one after the other in images of one size. The camera follows from the side."""
 
     def __init__(self, width: int, height: int) -> None:
         self._width, self._height = width, height
@@ -55,15 +56,15 @@ class Renderer:
         self._scenes: dict[int, tuple[Any, Any, Any]] = {}
 
     def draw(self, model: Any, data: Any) -> UInt8[np.ndarray, "H W 3"]:
-        """A robot as it stands."""
+        """Render a robot in its present state."""
         self._context.make_current()
         scene, graphics, camera = self._scene(model, data)
-        # Every robot's graphics have a buffer of their own, and the last one that was chosen would be drawn over.
+        # Every robot's graphics have a buffer of their own, which must be selected again.
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, graphics)
-        # The middle of the heaviest part and of all that hangs on it.
+        # The centre of mass of the heaviest body and everything attached to it.
         where = data.subtree_com[heaviest_body(model.body_mass)]
         camera.lookat[:2] = where[:2]
-        # Slowly, so that a robot that falls is seen to fall.
+        # Slowly, so that a fall is visible.
         camera.lookat[2] += CLIMB * (where[2] - camera.lookat[2])
         mujoco.mjv_updateScene(
             model, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, mujoco.mjtCatBit.mjCAT_ALL, scene
@@ -83,7 +84,7 @@ class Renderer:
 
     def _scene(self, model: Any, data: Any) -> tuple[Any, Any, Any]:
         if id(model) not in self._scenes:
-            # The off-screen buffer must be as large as the picture.
+            # The off-screen buffer must be at least as large as the image.
             model.vis.global_.offwidth = max(model.vis.global_.offwidth, self._width)
             model.vis.global_.offheight = max(model.vis.global_.offheight, self._height)
             graphics = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -92,7 +93,7 @@ class Renderer:
 
 
 def _camera(model: Any, data: Any) -> Any:
-    """From the side, far enough away to see the robot whole."""
+    """Place the camera at the side, far enough away to show the whole robot."""
     reach = max(0.15, min(5.0, radius_of(Scene(model).shapes(model, data))))
     camera = mujoco.MjvCamera()
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE

@@ -1,4 +1,4 @@
-"""A robot in its scene as shapes: what MuJoCo would draw, without anything that draws."""
+"""A robot in its scene as shapes: everything that MuJoCo would draw, independent of a renderer."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ import trimesh
 
 from costate._base.types import Float, Int
 
-# Where a model says that a plane has no end.
+# Half-size of a plane that is infinite in the model.
 HORIZON = 40.0
 LARGEST_SCENE = 5000
 
@@ -16,7 +16,7 @@ GEOM = mujoco.mjtGeom
 
 
 class Shape(NamedTuple):
-    """One thing to draw."""
+    """One object to draw."""
 
     kind: int
     """One of MuJoCo's ``mjtGeom``."""
@@ -26,18 +26,18 @@ class Shape(NamedTuple):
     color: tuple[float, float, float, float]
     """Red, green, blue and opacity, from 0 to 1."""
     data: int
-    """Number of the mesh or height field, where it is one."""
+    """Number of the mesh or height field, if it is one."""
     moves: bool
-    """Whether it belongs to something that moves."""
+    """Whether it belongs to a moving body."""
 
     @property
     def form(self) -> tuple[int, tuple[float, float, float], int]:
-        """What its mesh depends on."""
+        """The properties that determine its mesh."""
         return self.kind, self.size, self.data
 
 
 class Scene:
-    """What there is to draw of one robot, in the order of MuJoCo's own scene."""
+    """The shapes of one robot, in the order of MuJoCo's own scene."""
 
     def __init__(self, model: Any) -> None:
         self._option, self._camera, self._perturbation = (
@@ -48,7 +48,7 @@ class Scene:
         self._scene = mujoco.MjvScene(model, LARGEST_SCENE)
 
     def shapes(self, model: Any, data: Any) -> list[Shape]:
-        """As the robot stands now; what is fully transparent is left out."""
+        """Return the shapes of the robot in its present state, without fully transparent ones."""
         mujoco.mjv_updateScene(
             model,
             data,
@@ -78,7 +78,7 @@ def _shape(geom: Any) -> Shape:
 
 
 def mesh_of(model: Any, shape: Shape) -> tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]:
-    """Vertices and triangles of a shape about its own origin."""
+    """Return vertices and triangles of a shape relative to its own origin."""
     return DRAWN[shape.kind](model, shape)
 
 
@@ -87,7 +87,7 @@ def _of_trimesh(mesh: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sphere(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Also an ellipsoid, whose sizes are its three radii."""
+    """Return a sphere, or an ellipsoid with the shape's three radii."""
     vertices, faces = _of_trimesh(trimesh.creation.icosphere(subdivisions=3))
     return vertices * np.asarray(shape.size), faces
 
@@ -116,7 +116,7 @@ def _plane(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mesh(model: Any, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    # MuJoCo counts the convex hull of every mesh too.
+    # MuJoCo's numbering includes the convex hull of every mesh.
     number = shape.data // 2
     first, count = model.mesh_vertadr[number], model.mesh_vertnum[number]
     start, faces = model.mesh_faceadr[number], model.mesh_facenum[number]
@@ -151,18 +151,18 @@ DRAWN = {
     GEOM.mjGEOM_BOX: _box,
     GEOM.mjGEOM_MESH: _mesh,
 }
-"""How each kind of shape is made; MuJoCo's arrows and labels are no part of a robot."""
+"""Functions that make a mesh for each kind of shape. MuJoCo's arrows and labels are not shown."""
 
 
 def quaternion(rotation: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, " 4"]:
-    """A rotation as w, x, y, z."""
+    """Return a rotation as a quaternion w, x, y, z."""
     result = np.empty(4)
     mujoco.mju_mat2Quat(result, rotation.ravel())
     return result
 
 
 def radius_of(shapes: list[Shape]) -> float:
-    """How far a robot reaches from its middle."""
+    """Return how far a robot extends from its middle."""
     moving = [shape for shape in shapes if shape.moves] or shapes
     positions = np.array([shape.position for shape in moving])
     reach = np.array([max(shape.size) for shape in moving])

@@ -1,4 +1,4 @@
-"""A robot in the browser that draws itself: its picture on a screen, which turns grey while its sensors are dark."""
+"""A robot in the browser that draws itself: its image on a screen, which turns grey during a blackout."""
 
 import numpy as np
 import viser
@@ -7,14 +7,14 @@ from costate.envs.visible import AbstractPicturedRobot
 from costate.show.drawing import DARK, DIM
 from costate.show.player import Player
 
-# Of every screen, in the units of the scene.
+# Height of every screen, in units of the scene.
 HEIGHT = 1.0
-# Pictures have their rows from above; so they hang from their upper edge, towards who looks along y.
+# Image rows run downwards, so a screen hangs from its upper edge and faces a viewer who looks along y.
 UPRIGHT = (0.5**0.5, -(0.5**0.5), 0.0, 0.0)
 
 
 class Screen:
-    """The picture of one robot, in the place of a drawing."""
+    """The image of one robot, used instead of a drawing."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class Screen:
         self._label = server.scene.add_label(f"{name}/label", "", position=(0.0, -0.6 * HEIGHT, 0.0))
 
     def update(self, dark: bool, follow: bool) -> None:
-        """Show the robot as it stands. There is nothing to follow: the picture says what it shows."""
+        """Show the robot in its present state.
+
+        ``follow`` has no effect, because the image has its own camera.
+        """
         picture = self._robot.picture()
         self._image.image = ((1.0 - DIM) * picture + DIM * 255.0 * DARK).astype(np.uint8) if dark else picture
         text = f"{self._player.title}{' · sensors dark' if dark else ''}"

@@ -1,4 +1,4 @@
-"""The live view: steps the robots by the clock, draws them, and frees everything when nobody is left to look."""
+"""The live view: step the robots in real time, draw them, and free all resources when it ends."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,21 +14,23 @@ from costate.show.settings import ViewConfig
 from costate.trained.trained import shown_steps
 from costate.training.startup import prepare_jax
 
-# Plots are drawn anew this much more seldom than the robot.
+# Plots are redrawn this many times less often than the robot.
 FRAMES_PER_PLOT = 6.0
 SECONDS_BETWEEN_LOOKS = 5.0
 
 
 def open_performance(runs: Sequence[Run], config: ViewConfig, warn: Callable[[str], None]) -> Performance:
-    """Robots with the policies of one or two runs."""
+    """Load the policies of one or two runs into their robots."""
     if not 1 <= len(runs) <= 2:
         raise ConfigError(
-            f"{counted(len(runs), 'run')} were given, but one or two can be viewed. For example: costate view runs/…"
+            f"{counted(len(runs), 'run')} were given, but one or two can be viewed. For example: costate "
+            f"view runs/…"
         )
     for run in runs:
         if not shown_steps(run):
             raise CheckpointError(
-                f"{run.path} has no checkpoint yet, so that there is no policy to look at. Train it, or wait for its first one."
+                f"{run.path} has no checkpoint yet, so there is no policy to show. Train it, or wait for its "
+                f"first checkpoint."
             )
     prepare_jax()
     players = [
@@ -43,14 +45,14 @@ def view(
     say: Callable[[str], None],
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Serve the page until ``stopped``, or until Ctrl-C."""
+    """Serve the page until ``stopped`` returns true, or until Ctrl-C."""
     performance = open_performance(runs, config, lambda warning: say(f"warning: {warning}"))
     page = None
     try:
         page = Page(performance, config.host, config.port, newest=config.step is None)
         if page.port != config.port and config.port:
-            say(f"port {config.port} is in use; this is on {page.port}")
-        say(f"look at http://{config.host}:{page.port}")
+            say(f"port {config.port} is in use; serving on {page.port} instead")
+        say(f"open http://{config.host}:{page.port}")
         _play(page, config.fps, stopped)
     finally:
         if page is not None:
@@ -59,7 +61,7 @@ def view(
 
 
 def titles_of(runs: Sequence[Run]) -> list[str]:
-    """A short name for every run, and a different one for each."""
+    """Return a short, unique name for every run."""
     names = [run.variant for run in runs]
     if len(set(names)) < len(names):
         names = [f"{name}, seed {run.config.seed}" for name, run in zip(names, runs, strict=True)]
@@ -75,9 +77,9 @@ def _play(page: Page, rate: float, stopped: Callable[[], bool]) -> None:
     next_frame = next_plot = next_look = now
     while not stopped():
         now = time.monotonic()
-        page.work_off(now)
+        page.process_commands(now)
         if not page.watched:
-            # Nobody is there: neither physics nor policy runs.
+            # No browser is connected, so neither physics nor policy runs.
             pace.skip(now)
             meter.skip(now)
             time.sleep(0.1)
@@ -106,15 +108,15 @@ def _play(page: Page, rate: float, stopped: Callable[[], bool]) -> None:
 
 
 def _take_newest(page: Page) -> None:
-    """Give robots the newest policy of a run that is still trained."""
+    """Give robots the newest policy of a run that is still training."""
     for i, player in enumerate(page.performance.players):
         steps = shown_steps(player.run)
         if page.newest[i] and steps and steps[-1] > player.env_steps:
-            page.take(i, None)
+            page.load_policy(i, None)
 
 
 class Meter:
-    """How fast time runs on stage, over the last second or so."""
+    """Measures the speed relative to real time over the last second or so."""
 
     WINDOW = 1.0
 
@@ -129,7 +131,7 @@ class Meter:
         self._since, self._steps = now, 0
 
     def factor(self, now: float) -> float:
-        """Seconds of the robot's time in one of the clock."""
+        """Return the seconds of robot time per second of clock time."""
         if now - self._since >= self.WINDOW:
             self._factor = self._steps * self._timestep / (now - self._since)
             self._since, self._steps = now, 0
