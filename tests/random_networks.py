@@ -12,9 +12,10 @@ Network = TypeVar("Network")
 
 
 def randomised(build: Callable[..., Network], *arguments: Any, scale: float = 0.3, seed: int = 0) -> Network:
-    """Of the shapes that ``build`` makes, in float32, with normal entries of this scale.
+    """Return a network of the shapes that ``build`` makes, in float32, with normal entries of this scale.
 
-    Drawn by NumPy: compiling JAX's generator and the initialisation for every shape takes longer than most tests.
+    NumPy draws them, because compiling JAX's generator and initialisation for every shape takes longer than
+    most tests.
     """
     random = np.random.default_rng(seed)
     shapes = eqx.filter_eval_shape(build, *arguments)

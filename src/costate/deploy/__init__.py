@@ -1,1 +1,4 @@
-"""Policies outside of training: the bundle, the policy object, and the same in ONNX, StableHLO and NumPy. Needs no engine and no learner."""
+"""Trained policies outside of training: bundles, the policy object, and ONNX, StableHLO and NumPy exports.
+
+This package needs no engine and no learner.
+"""

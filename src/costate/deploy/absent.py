@@ -1,4 +1,4 @@
-"""Policies of robots that lack sensors: a sensor that was hidden in training is no input of an exported policy."""
+"""Drop sensors that were hidden in training from the inputs of an exported policy."""
 
 import dataclasses
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from costate.policies.running_stats import EPSILON
 
 
 def inputs_without(bundle: Bundle, absent: Collection[str]) -> Bool[np.ndarray, " I"]:
-    """Which inputs of a policy are left without some groups of sensors, and without their parts of the mask."""
+    """Return which inputs of a policy remain without some groups of sensors and their parts of the mask."""
     layout = bundle.description["observation"]
     present = np.repeat([name not in absent for name, _ in layout], [size for _, size in layout])
     mask = {"none": np.ones(0, bool), "bit": np.ones(1, bool), "bits": present}[
@@ -22,11 +22,12 @@ def inputs_without(bundle: Bundle, absent: Collection[str]) -> Bool[np.ndarray, 
 
 
 def without_groups(bundle: Bundle, absent: Collection[str]) -> Bundle:
-    """The same policy without the inputs of some groups of sensors, which always read 0 in training.
+    """Remove the inputs of some groups of sensors, which always read 0 in training, from a policy.
 
-    With frozen statistics, a reading of 0 adds a constant to the encoder. It goes into the bias, so that actions stay the same up to the order of
-    sums. A form that reads a row of zeros as darkness, which adds nothing, has another place for it: the weights of the
-    input that says whether anything was seen.
+    With frozen statistics, a reading of 0 adds a constant to the encoder. This constant goes into the bias,
+    so that actions stay the same up to the order of summation. A network form that treats a row of zeros as a
+    blackout, which adds nothing, puts it elsewhere: in the weights of the input that says whether anything
+    was seen.
     """
     if not absent:
         return bundle
@@ -49,7 +50,7 @@ def without_groups(bundle: Bundle, absent: Collection[str]) -> Bundle:
 
 
 def _zeros_normalised(bundle: Bundle) -> Float[np.ndarray, " I"]:
-    """A row of zeros as the policy reads it."""
+    """Return a row of zeros, normalised as the policy reads it."""
     mean, variance = (
         bundle.tensors[f"normaliser.{part}"].astype(np.float64) for part in ("mean", "variance")
     )

@@ -1,4 +1,4 @@
-"""A policy as one file: weights, normaliser, architecture, names of what it observes, bounds of its actions, and where it comes from.
+"""A policy as one file: weights, normaliser, architecture, observation names, action bounds and provenance.
 
 The file and its checks are described in ``numpy_runtime``, which reads it without this library.
 """
@@ -30,12 +30,12 @@ Tree = TypeVar("Tree")
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """What a bundle file holds."""
+    """The content of a bundle file."""
 
     description: Description
     tensors: Tensors
     name: str = "The bundle"
-    """For errors."""
+    """The name of the bundle in error messages."""
 
     @property
     def sizes(self) -> numpy_runtime.Sizes:
@@ -43,8 +43,8 @@ class Bundle:
 
 
 @contextlib.contextmanager
-def in_own_words() -> Iterator[None]:
-    """Errors of the NumPy runtime, which knows nothing of this library, as errors of this library."""
+def translated_errors() -> Iterator[None]:
+    """Translate errors of the NumPy runtime, which imports nothing from here, into errors of this library."""
     try:
         yield
     except numpy_runtime.BundleError as error:
@@ -54,7 +54,7 @@ def in_own_words() -> Iterator[None]:
 
 
 def pack(bundle: Bundle) -> bytes:
-    """The bytes of a bundle file."""
+    """Return the bytes of a bundle file."""
     table, parts, position = {}, [], 0
     for name, tensor in sorted(bundle.tensors.items()):
         content = np.ascontiguousarray(tensor, "<f4").tobytes()
@@ -78,19 +78,22 @@ def pack(bundle: Bundle) -> bytes:
 
 
 def unpack(content: bytes, name: str = "The bundle") -> Bundle:
-    """The inverse of :func:`pack`; whatever is damaged, hostile or from another version is refused with the reason."""
-    with in_own_words():
+    """Parse the bytes of a bundle. Raise if they are damaged, malicious or of another format version."""
+    with translated_errors():
         return _checked(Bundle(*numpy_runtime.parse_bundle(content, name), name))
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:
-    """A bundle file."""
-    with in_own_words():
+    """Read a bundle file."""
+    with translated_errors():
         return _checked(Bundle(*numpy_runtime.read_bundle(path), os.fspath(path)))
 
 
 def _checked(bundle: Bundle) -> Bundle:
-    """Compared with what its description implies, where that can be told without building it; a core of one's own is compared when it is built."""
+    """Compare a bundle with its own description, as far as that is possible without building the policy.
+
+    A user-defined core is compared when it is built.
+    """
     policy = bundle.description["policy"]
     if policy["core"]["name"] in numpy_runtime.CORES and policy["readout"]["name"] in numpy_runtime.READOUTS:
         numpy_runtime.check_tensors(bundle.description, bundle.tensors, bundle.name)
@@ -98,7 +101,7 @@ def _checked(bundle: Bundle) -> Bundle:
 
 
 def network_of(bundle: Bundle) -> AbstractNetwork:
-    """The policy that a bundle holds."""
+    """Build the policy that a bundle holds."""
     description, sizes = bundle.description, bundle.sizes
     try:
         config: PolicyConfig = decode(
@@ -124,23 +127,25 @@ def network_of(bundle: Bundle) -> AbstractNetwork:
 
 
 def to_tensors(tree: Any) -> Tensors:
-    """Every array of a pytree under the name of its place."""
+    """Return every array of a pytree under its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf, np.float32) for path, leaf in leaves}
 
 
 def from_tensors(template: Tree, tensors: Tensors, name: str) -> Tree:
-    """The inverse of :func:`to_tensors` for a pytree shaped like ``template``."""
+    """Invert :func:`to_tensors` for a pytree shaped like ``template``."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     wanted = {jax.tree_util.keystr(path).lstrip("."): leaf.shape for path, leaf in leaves}
     if wanted.keys() != tensors.keys():
         raise BundleError(
-            f"{name} does not fit its own description; these arrays are in one only: {', '.join(sorted(wanted.keys() ^ tensors.keys()))}."
+            f"{name} does not fit its own description. Arrays in only one of them: "
+            f"{', '.join(sorted(wanted.keys() ^ tensors.keys()))}."
         )
     for key, shape in wanted.items():
         if tensors[key].shape != shape:
             raise BundleError(
-                f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}."
+                f"{name}: {key} has shape {list(tensors[key].shape)}, but its description implies "
+                f"{list(shape)}."
             )
     tree: Tree = jax.tree_util.tree_unflatten(structure, [jnp.asarray(tensors[key]) for key in wanted])
     return tree

@@ -1,4 +1,4 @@
-"""How long one step of one stream takes."""
+"""Measure the time of one step of one stream."""
 
 import time
 
@@ -12,7 +12,7 @@ WARM_UP = 200
 
 
 def step_microseconds(policy: Policy, step: Step, steps: int = 2000) -> Float[np.ndarray, " N"]:
-    """The time of every one of ``steps`` steps for batch 1, each from the state that the one before left."""
+    """Time each of ``steps`` steps at batch size 1, each from the state that the previous one returned."""
     rng = np.random.default_rng(0)
     observations = [random_observations(policy.bundle, rng, batch=1) for _ in range(64)]
     state, never, times = (

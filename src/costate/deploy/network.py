@@ -1,6 +1,6 @@
-"""A trained policy as one pure function: raw observations in, controls within their bounds out.
+"""A trained policy as one pure function.
 
-All of its memory is one row for each stream.
+It maps raw observations to bounded controls, and holds its memory as one row per stream.
 """
 
 import abc
@@ -23,15 +23,15 @@ from costate.policies.sac_networks import RecurrentActor, build_actor, nothing_b
 
 
 class Decision(NamedTuple):
-    """One step of every stream."""
+    """The result of one observation for every stream."""
 
     action: Float[Array, "B A"]
     state: Float[Array, "B S"]
-    """All that is carried to the next step."""
+    """Everything that is carried to the next step."""
     hidden: Float[Array, "B H"]
-    """The part of the state that plays the co-state; of an ensemble all hypotheses, side by side."""
+    """The part of the state that plays the co-state. For an ensemble all hypotheses, concatenated."""
     value: Float[Array, " B"] | None
-    """What the critic expects; None where it is no part of the policy."""
+    """The critic's value, or None if the critic is not part of the policy."""
 
 
 class AbstractNetwork(eqx.Module):
@@ -52,59 +52,56 @@ class AbstractNetwork(eqx.Module):
         low: tuple[float, ...],
         high: tuple[float, ...],
     ) -> "AbstractNetwork":
-        """Return the policy with these weights, which are of the structure of :meth:`template`."""
+        """Return the policy with these weights, which have the structure of :meth:`template`."""
 
     @staticmethod
     @abc.abstractmethod
     def template(
         config: PolicyConfig, key: Key[Array, ""], observation_size: int, action_size: int
     ) -> eqx.Module:
-        """Return fresh weights, for their names and shapes."""
+        """Return untrained weights, as a template for names and shapes."""
 
     @staticmethod
     @abc.abstractmethod
     def constant_input(
         weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
     ) -> Float[np.ndarray, " F"]:
-        """Return the row of the encoder to which a constant among the first ``inputs`` inputs is added."""
+        """Return the encoder row that absorbs a constant among the first ``inputs`` inputs, to be edited."""
 
     @property
     @abc.abstractmethod
     def state_size(self) -> int:
-        """Return the width of all that is carried from step to step."""
+        """Width of the state that is carried from step to step."""
 
     @abc.abstractmethod
     def __call__(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Decision:
-        """Make one step of every stream; one whose episode starts forgets before it reads."""
+        """Take one step in every stream. A stream whose episode starts resets its memory first."""
 
     @abc.abstractmethod
     def costate(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Float[Array, "B F"] | None:
-        """Return λ̂ = ∂V/∂ỹ by the critic; None where the critic is no part of the policy.
+        """Return λ̂ = ∂V/∂ỹ by the critic with the previous state held fixed.
 
-        What was carried before is held fixed.
+        Return None if the critic is not part of the policy.
         """
 
     @abc.abstractmethod
     def margin(
         self, observation: Float[Array, "B O"], state: Float[Array, "B S"], is_first: Bool[Array, " B"]
     ) -> Float[Array, "B A"] | None:
-        """Return how far each control is from switching, in units of σ; None if the law never switches."""
+        """Return each control's distance from switching in units of σ, or None if the law does not switch."""
 
 
 FORMS: Registry[type[AbstractNetwork]] = Registry("form of an acting network")
-"""Forms of an acting network, by the name that a controller has for its own.
-
-In a bundle this name is the `algorithm`.
-"""
+"""Forms of an acting network, by the controller's name for them, which bundles store as `algorithm`."""
 
 
 @FORMS.register(ACTOR_CRITIC)
 class ActorCriticNetwork(AbstractNetwork):
-    """The paper's policy, whose critic reads the memory and comes along."""
+    """The paper's policy, whose critic reads the memory and is part of the policy."""
 
     policy: RecurrentActorCritic
     stats: RunningStats
@@ -187,9 +184,9 @@ class ActorCriticNetwork(AbstractNetwork):
 
 @FORMS.register(SQUASHED_ACTOR)
 class SquashedNetwork(AbstractNetwork):
-    """The actor of soft actor-critic, which also carries its last control.
+    """The actor of soft actor-critic, whose state includes its last action.
 
-    Its critics are used in training only, and read what a robot cannot.
+    Its critics are used only in training, because they read what a robot cannot measure.
     """
 
     actor: RecurrentActor
@@ -220,8 +217,8 @@ class SquashedNetwork(AbstractNetwork):
     def constant_input(
         weights: Float[np.ndarray, "I F"], bias: Float[np.ndarray, " F"], inputs: int
     ) -> Float[np.ndarray, " F"]:
-        # A row of zeros is darkness, which adds nothing. So the constant belongs to the input that says
-        # whether anything was seen, which comes right after the observation.
+        # A row of zeros counts as a blackout, which adds nothing. The constant therefore belongs to the input
+        # that says whether anything was seen, which follows the observation.
         row: Float[np.ndarray, " F"] = weights[inputs]
         return row
 

@@ -1,12 +1,13 @@
-"""A trained costate policy in NumPy alone: copy this file beside a policy bundle, and nothing else is needed.
+"""Run a trained costate policy with NumPy alone: copy this file next to a policy bundle.
 
     policy = Policy("policy.costate")
     policy.reset()
-    action = policy.step(observation)            # remembers; or, with the memory in your hands:
+    action = policy.step(observation)            # keeps the memory itself; or, if you keep it:
     action, state = policy.predict(observation, state, is_first)
 
-A bundle is one file in the safetensors format: eight bytes with the length of a JSON header, the header, and float32 numbers. Reading it executes
-nothing, and everything that it says is checked before it is believed: lengths, offsets, shapes, a digest over every byte, finite numbers.
+A bundle is one file in the safetensors format: eight bytes with the length of a JSON header, the header, and
+float32 numbers. Reading it executes no code. Everything in it is checked before use: lengths, offsets,
+shapes, a digest of every byte, and that all numbers are finite.
 """
 
 import abc
@@ -23,40 +24,43 @@ import numpy as np
 
 FORMAT = "costate-policy"
 VERSION = 1
-# What no policy of this library comes near; a file that asks for more is not one.
+# Far above any policy of this library. A file that asks for more is not a bundle.
 LARGEST_FILE = 2**28
 LARGEST_HEADER = 2**20
 LARGEST_SIZE = 2**16
 NO_DIGEST = "0" * 64
-LARGEST_NUMBER = 3e38  # what float32 holds
+LARGEST_NUMBER = 3e38  # about the largest float32
 
 EPSILON = 1e-8  # in the normaliser's square root
-WIDEST_BOUND = 1e6  # controls that may be larger are not bounded in any useful sense
+WIDEST_BOUND = 1e6  # controls with larger bounds count as unbounded
 
 Tensors = dict[str, np.ndarray]
 Description = dict[str, Any]
 Shapes = dict[str, tuple[int, ...]]
 Rows = Any
-"""An array, or whatever NumPy's functions take for one: an exporter computes with nodes of its graph instead of numbers."""
+"""An array, or anything that NumPy's functions accept: an exporter passes graph nodes instead."""
 
 
 class BundleError(ValueError):
-    """A file that is not a policy bundle, or not a whole one."""
+    """The file is not a complete policy bundle."""
 
 
 class MisuseError(ValueError):
-    """A call that the policy cannot answer; the message says what to do instead."""
+    """The policy cannot answer the call. The message says what to do instead."""
 
 
 # ── The file ──
 
 
 def read_bundle(path: str | os.PathLike[str]) -> tuple[Description, Tensors]:
-    """Description and weights of a bundle file; refuses whatever is not one, before it reads more than it should."""
+    """Return the description and weights of a bundle file.
+
+    Any other file is rejected before much of it is read.
+    """
     name = os.fspath(path)
     try:
         status = os.stat(name)
-        # A pipe or a device could be read for ever.
+        # Reading a pipe or a device might never end.
         if not stat.S_ISREG(status.st_mode):
             raise BundleError(f"{name} is not a file. Give the policy bundle that `costate export` wrote.")
         if status.st_size > LARGEST_FILE:
@@ -71,17 +75,18 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[Description, Tensors]:
 
 
 def parse_bundle(content: bytes, name: str = "The bundle") -> tuple[Description, Tensors]:
-    """Description and weights from the bytes of a bundle; ``name`` is for errors."""
+    """Return the description and weights from the bytes of a bundle. ``name`` is used in errors."""
     if len(content) < 8:
         raise BundleError(f"{name} is truncated: it has {len(content)} bytes.")
     (length,) = struct.unpack("<Q", content[:8])
     if length > LARGEST_HEADER:
         raise BundleError(
-            f"{name} is no policy bundle: its header would have {length:,} bytes, and {LARGEST_HEADER:,} are the most."
+            f"{name} is not a policy bundle: its header would have {length:,} bytes, but at most "
+            f"{LARGEST_HEADER:,} are allowed."
         )
     if 8 + length > len(content):
         raise BundleError(
-            f"{name} is truncated: its header has {length:,} bytes, and the whole file {len(content):,}."
+            f"{name} is truncated: its header has {length:,} bytes, but the whole file has {len(content):,}."
         )
     header = _json(content[8 : 8 + length], f"{name}: its header")
     metadata = header.pop("__metadata__", None)
@@ -91,7 +96,8 @@ def parse_bundle(content: bytes, name: str = "The bundle") -> tuple[Description,
         or not all(isinstance(value, str) for value in metadata.values())
     ):
         raise BundleError(
-            f"{name} is no policy bundle: its header does not describe a policy. Give the file that `costate export` wrote."
+            f"{name} is not a policy bundle: its header does not describe a policy. Give the file that "
+            f"`costate export` wrote."
         )
     description = _json(metadata["costate"].encode("utf-8", "surrogatepass"), f"{name}: its description")
     _check_version(description, name)
@@ -102,15 +108,15 @@ def parse_bundle(content: bytes, name: str = "The bundle") -> tuple[Description,
 
 
 def _json(content: bytes, what: str) -> dict[str, Any]:
-    """An object; a name that is given twice, or a number that is none, is refused."""
+    """Parse a JSON object. Reject duplicate names, NaN and Inf."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise ValueError("a name is given twice")
+            raise ValueError("a name occurs twice")
         return dict(pairs)
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number")
+        raise ValueError(f"{constant} is not a valid number")
 
     try:
         parsed = json.loads(content.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
@@ -127,16 +133,18 @@ def _check_version(description: Description, name: str) -> None:
     version = description.get("version")
     if description.get("format") != FORMAT or not _is_int(version):
         raise BundleError(
-            f"{name} is no policy bundle: it does not say that it is one. Give the file that `costate export` wrote."
+            f"{name} is not a policy bundle: its format is missing. Give the file that `costate export` "
+            f"wrote."
         )
     if version != VERSION:
         raise BundleError(
-            f"{name} has version {version} of the format, and this reads version {VERSION}. Use the costate that wrote it, or newer."
+            f"{name} has format version {version}, but this reader supports version {VERSION}. Use the "
+            f"costate that wrote it, or a newer one."
         )
 
 
 def _check_digest(content: bytes, length: int, digest: str, name: str) -> None:
-    """The digest is over all bytes, with zeros where it stands itself."""
+    """Check the digest, which covers all bytes, with zeros in its own place."""
     entry, header = f'"sha256":"{digest}"'.encode("utf-8", "surrogatepass"), content[8 : 8 + length]
     if header.count(entry) == 1 and len(digest) == len(NO_DIGEST):
         computed = hashlib.sha256(content[:8])
@@ -144,11 +152,11 @@ def _check_digest(content: bytes, length: int, digest: str, name: str) -> None:
         computed.update(memoryview(content)[8 + length :])
         if computed.hexdigest() == digest:
             return
-    raise BundleError(f"{name} is truncated or was altered: its digest is not the one that was recorded.")
+    raise BundleError(f"{name} is truncated or was altered: its digest does not match.")
 
 
 def _tensors(header: dict[str, Any], content: bytes, start: int, name: str) -> Tensors:
-    """Arrays that fill the rest of the file without gap or overlap."""
+    """Return arrays that fill the rest of the file without gap or overlap."""
     tensors, position = {}, 0
     for key, entry in sorted(header.items(), key=lambda item: _offsets(item, name)):
         begin, end = entry["data_offsets"]
@@ -161,23 +169,21 @@ def _tensors(header: dict[str, Any], content: bytes, start: int, name: str) -> T
             raise BundleError(f"{name}: {key} has the shape {_short(shape)}, which no policy has.")
         if entry["dtype"] != "F32":
             raise BundleError(
-                f"{name}: {key} has numbers of the kind {_short(entry['dtype'])}, but a policy's are F32."
+                f"{name}: {key} has dtype {_short(entry['dtype'])}, but a policy's arrays are F32."
             )
         if begin != position or end - begin != 4 * math.prod(shape) or start + end > len(content):
             raise BundleError(
-                f"{name} is truncated or was altered: {key} does not lie where its shape {shape} says."
+                f"{name} is truncated or was altered: the offsets of {key} do not fit its shape {shape}."
             )
         array = (
             np.frombuffer(content, "<f4", math.prod(shape), start + begin).reshape(shape).astype(np.float32)
         )
         if not np.isfinite(array).all():
-            raise BundleError(
-                f"{name}: {key} holds numbers that are not finite, with which a policy cannot act."
-            )
+            raise BundleError(f"{name}: {key} contains NaN or Inf, with which a policy cannot act.")
         tensors[key], position = array, end
     if start + position != len(content):
         raise BundleError(
-            f"{name} is truncated or was altered: {len(content) - start - position} bytes belong to nothing."
+            f"{name} is truncated or was altered: {len(content) - start - position} bytes belong to no array."
         )
     return tensors
 
@@ -194,7 +200,7 @@ def _offsets(item: tuple[str, Any], name: str) -> tuple[int, int]:
         and len(offsets) == 2
         and all(_is_int(each) and 0 <= each <= LARGEST_FILE for each in offsets)
     ):
-        raise BundleError(f"{name} is truncated or was altered: it does not say where {_short(key)} lies.")
+        raise BundleError(f"{name} is truncated or was altered: the offsets of {_short(key)} are invalid.")
     return offsets[0], offsets[1]
 
 
@@ -215,7 +221,7 @@ def _short(value: Any) -> str:
 
 
 def check_description(description: Description, name: str) -> None:
-    """Raise unless a description has all that is needed to act, of the right kind and of a size that a policy can have."""
+    """Raise unless a description has every setting that is needed to act, of a valid type and size."""
 
     def require(holds: bool, what: str, value: Any) -> None:
         if not holds:
@@ -233,7 +239,7 @@ def check_description(description: Description, name: str) -> None:
         "sensors",
         "provenance",
     }
-    require(description.keys() == wanted, "the list of what is described", sorted(map(str, description)))
+    require(description.keys() == wanted, "the list of settings", sorted(map(str, description)))
     require(
         isinstance(description["algorithm"], str) and description["algorithm"] in FORMS,
         "algorithm",
@@ -293,7 +299,7 @@ def check_description(description: Description, name: str) -> None:
 
 
 def _is_group(value: Any) -> bool:
-    """A name with a size; an environment may have groups of no sensors."""
+    """Return whether the value is a name with a size. An environment may have empty groups of sensors."""
     return (
         isinstance(value, list)
         and len(value) == 2
@@ -307,25 +313,25 @@ def _is_size(value: Any) -> bool:
 
 
 class Sizes(NamedTuple):
-    """Widths of what goes in and comes out."""
+    """Widths of inputs and outputs."""
 
     sensors: int
     mask: int
-    """Numbers beside the readings that say what was seen."""
+    """Width of the mask that follows the readings."""
     action: int
     feature: int
     hidden: int
-    """Of one hypothesis about the co-state."""
+    """Width of one hypothesis about the co-state."""
     members: int
 
     @property
     def observation(self) -> int:
-        """All that the policy reads."""
+        """Width of everything that the policy reads."""
         return self.sensors + self.mask
 
 
 def sizes_of(description: Description) -> Sizes:
-    """Widths by a description that was checked."""
+    """Return the widths in a checked description."""
     policy, sensors = description["policy"], sum(size for _, size in description["observation"])
     mask = {"none": 0, "bit": 1, "bits": sensors}[description["mask_input"]]
     feature = policy["feature_size"] or policy["hidden_size"]
@@ -338,42 +344,42 @@ def sizes_of(description: Description) -> Sizes:
 
 
 class _Memory(abc.ABC):
-    """How memory evolves; it may carry more than it shows."""
+    """A recurrent memory. Its state may be larger than the hidden state that it exposes."""
 
     @abc.abstractmethod
     def step(self, y: Rows, s: Rows) -> Rows:
-        """The next state."""
+        """Return the next state."""
 
     def expose(self, s: Rows) -> Rows:
-        """The part of a state that plays the co-state."""
+        """Return the part of a state that plays the co-state."""
         return s
 
 
 class _Core(_Memory):
-    """One core, which says which arrays it needs."""
+    """A single core, which names the arrays that it needs."""
 
     @abc.abstractmethod
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
-        """A core with these weights."""
+        """Build a core with these weights."""
 
     @staticmethod
     @abc.abstractmethod
     def shapes(settings: dict[str, Any], F: int, H: int) -> Shapes:
-        """Of the arrays that it needs, by their names."""
+        """Return the shapes of its arrays by name."""
 
     @staticmethod
     def width(settings: dict[str, Any], F: int, H: int) -> int:
-        """Of all that is carried."""
+        """Return the width of its state."""
         return H
 
 
 def sigmoid(x: Rows) -> Rows:
-    """By tanh, which does not overflow and is faster than an exponential."""
+    """Return σ(x), computed by tanh, which does not overflow and is faster than an exponential."""
     return 0.5 * np.tanh(0.5 * x) + 0.5
 
 
 def _stacked(W: Rows, U: Rows) -> Rows:
-    """One product for what is read and what is remembered: [ỹ, s] [W; U]."""
+    """Stack two matrices so that one product serves input and state: [ỹ, s] [W; U]."""
     return np.concatenate([W, U])
 
 
@@ -428,7 +434,7 @@ class _ResetAfterGRU(_Core):
 
 
 class _Affine(_Core):
-    """a = W ỹ + U s + b, and something elementwise."""
+    """Cores whose nonlinearity acts elementwise on a = W ỹ + U s + b."""
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
         self.weights, self.bias = _stacked(w["input_weights"], w["recurrent_weights"]), w["bias"]
@@ -568,7 +574,7 @@ class _CostateCell(_Core):
             [w["source_weights"], w["decay_weights"], w["frequency_weights"]], axis=1
         )
         self.biases = np.concatenate([w["bias"], w["decay_bias"], w["frequency_bias"]])
-        # The control û enters by two thin products; what they make together is as large as one of them.
+        # The control û enters by two thin factors. Their product is as large as one of the full matrices.
         self.influence, self.by_control = (
             w["influence"],
             np.concatenate([w["decay_by_control"], w["frequency_by_control"]], axis=1),
@@ -612,7 +618,7 @@ class _CostateCell(_Core):
 
 
 def _turn(frequency: Rows, left: Rows, right: Rows) -> tuple[Rows, Rows]:
-    """Rotations by 2 arctan(ω/2), plane by plane."""
+    """Rotate each plane by 2 arctan(ω/2)."""
     square = (0.5 * frequency) * (0.5 * frequency)
     scale = 1.0 / (1.0 + square)
     cosine, sine = (1.0 - square) * scale, frequency * scale
@@ -620,7 +626,10 @@ def _turn(frequency: Rows, left: Rows, right: Rows) -> tuple[Rows, Rows]:
 
 
 class _FrameStack(_Core):
-    """h = tanh(Σ_i W_i ỹ_{t−i} + b); what is carried are the last encoded observations, the newest first."""
+    """h = tanh(Σ_i W_i ỹ_{t−i} + b).
+
+    The state holds the last encoded observations, newest first.
+    """
 
     def __init__(self, settings: dict[str, Any], w: Tensors) -> None:
         frames, F, H = w["input_weights"].shape
@@ -660,13 +669,21 @@ class _Memoryless(_Core):
 
 
 CORES: dict[str, type[_Core]] = {
-    "gru": _GRU, "gru-reset-after": _ResetAfterGRU, "ctrnn": _CTRNN, "rnn": _RNN, "lstm": _LSTM, "cornn": _CoRNN, "ssm": _SSM,
-    "costate-cell": _CostateCell, "frame-stack": _FrameStack, "memoryless": _Memoryless,
-}  # fmt: skip
+    "gru": _GRU,
+    "gru-reset-after": _ResetAfterGRU,
+    "ctrnn": _CTRNN,
+    "rnn": _RNN,
+    "lstm": _LSTM,
+    "cornn": _CoRNN,
+    "ssm": _SSM,
+    "costate-cell": _CostateCell,
+    "frame-stack": _FrameStack,
+    "memoryless": _Memoryless,
+}
 
 
 class _Ensemble(_Memory):
-    """Several cores side by side, each with a memory of its own."""
+    """Several cores in parallel, each with its own memory."""
 
     def __init__(self, settings: dict[str, Any], w: Tensors, width_of_one: int) -> None:
         kind, self.count = CORES[settings["name"]], next(iter(w.values())).shape[0]
@@ -731,31 +748,32 @@ SCALES = {
 
 
 class Decision(NamedTuple):
-    """What one observation does to every stream."""
+    """The result of one observation for every stream."""
 
     action: Rows
     state: Rows
     hidden: Rows
     """The part of the memory that plays the co-state."""
     value: Rows | None
-    """What the critic expects; None where it is no part of the policy."""
+    """The critic's value, or None if the critic is not part of the policy."""
 
 
 def expected_shapes(description: Description) -> Shapes:
-    """The arrays that a description implies; raises for a core or readout that NumPy has not."""
+    """Return the arrays that a description implies. Raise for a core or readout without a NumPy form."""
     sizes, policy = sizes_of(description), description["policy"]
     core, readout = policy["core"], policy["readout"]
     for kind, known, name in (("core", CORES, core["name"]), ("readout", READOUTS, readout["name"])):
         if name not in known:
             raise BundleError(
-                f"The {kind} {_short(name)} has no form in NumPy. Those with one: {', '.join(known)}. Use --format stablehlo."
+                f"The {kind} {_short(name)} has no NumPy form. Available: {', '.join(known)}. Use --format "
+                f"stablehlo."
             )
     F, H, A = sizes.feature, sizes.hidden, sizes.action
     try:
         inside = CORES[core["name"]].shapes(core, F, H)
     except (KeyError, TypeError) as error:
         raise BundleError(
-            f"The settings of the core {core['name']} are missing or wrong: {_short(core)}."
+            f"The settings of the core {core['name']} are missing or invalid: {_short(core)}."
         ) from error
     members = sizes.members > 1
     prefix, law, each = (
@@ -780,19 +798,21 @@ def check_tensors(description: Description, tensors: Tensors, name: str) -> None
     wanted = expected_shapes(description)
     if wanted.keys() != tensors.keys():
         raise BundleError(
-            f"{name} does not fit its own description; these arrays are in one only: {', '.join(sorted(wanted.keys() ^ tensors.keys()))}."
+            f"{name} does not fit its own description. Arrays in only one of them: "
+            f"{', '.join(sorted(wanted.keys() ^ tensors.keys()))}."
         )
     for key, shape in wanted.items():
         if tensors[key].shape != shape:
             raise BundleError(
-                f"{name}: {key} has the shape {list(tensors[key].shape)}, but its description implies {list(shape)}."
+                f"{name}: {key} has shape {list(tensors[key].shape)}, but its description implies "
+                f"{list(shape)}."
             )
     if (tensors["normaliser.variance"] < 0.0).any():
         raise BundleError(f"{name}: the normaliser has a negative variance.")
 
 
 class AbstractNetwork(abc.ABC):
-    """The policy as a pure function of observation, state and where episodes start, for any number of streams."""
+    """The policy as a pure function of observation, state and episode starts, for any number of streams."""
 
     def __init__(
         self, description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle"
@@ -801,7 +821,7 @@ class AbstractNetwork(abc.ABC):
         w = {key: array.astype(dtype) for key, array in tensors.items()}
         policy, self.sizes = description["policy"], sizes_of(description)
         self.mean, variance = w["normaliser.mean"], w["normaliser.variance"]
-        # What has never varied is only centred.
+        # A constant input is only centred.
         self.deviation = np.where(variance > 0.0, np.sqrt(variance + dtype(EPSILON)), dtype(1.0))
         self.clip = description["observation_clip"]
         self.encoder, self.encoder_bias = w["encoder.weights"], w["encoder.bias"]
@@ -829,40 +849,44 @@ class AbstractNetwork(abc.ABC):
             float(policy["readout"].get("fuel_weight", 0.0))
         except (KeyError, TypeError, ValueError) as error:
             raise BundleError(
-                f"The settings of the core {core['name']} or of the readout are missing or wrong: {_short(policy)}."
+                f"The settings of the core {core['name']} or of the readout are missing or invalid: "
+                f"{_short(policy)}."
             ) from error
         self.carried = width * members
 
     @staticmethod
     @abc.abstractmethod
     def inputs(sizes: Sizes) -> int:
-        """Return the width of what the encoder reads."""
+        """Return the width of the encoder's input."""
 
     @staticmethod
     @abc.abstractmethod
     def beside(sizes: Sizes) -> Shapes:
-        """Return the arrays that this form has beside encoder, core and readout."""
+        """Return the arrays that this form has besides encoder, core and readout."""
 
     @staticmethod
     @abc.abstractmethod
     def fits(policy: dict[str, Any]) -> bool:
-        """Return whether a policy of such parts can have this form."""
+        """Return whether a policy with these parts can have this form."""
 
     @abc.abstractmethod
     def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
-        """Take the bounds of the controls, in float64, and the weights that only this form has."""
+        """Set the bounds of the controls, in float64, and the weights that only this form has."""
 
     @property
     @abc.abstractmethod
     def state_size(self) -> int:
-        """Width of all that is carried from step to step."""
+        """Width of the state that is carried from step to step."""
 
     @abc.abstractmethod
     def act(self, observation: Rows, inputs: Rows, state: Rows) -> Decision:
-        """One step of every stream from the normalised ``inputs``, with what is forgotten forgotten already."""
+        """Take one step in every stream from normalised ``inputs``.
+
+        States of new episodes are already reset.
+        """
 
     def step(self, observation: Rows, state: Rows, is_first: Rows | None) -> Decision:
-        """One step of every stream; one whose episode starts forgets before it reads."""
+        """Take one step in every stream. A stream whose episode starts resets its memory first."""
         if is_first is not None:
             state = np.where(is_first[:, None], self.zero, state)
         inputs = (observation - self.mean) / self.deviation
@@ -871,14 +895,14 @@ class AbstractNetwork(abc.ABC):
         return self.act(observation, inputs, state)
 
     def remember(self, inputs: Rows, carried: Rows) -> tuple[Rows, Rows, Rows]:
-        """Return the core's state after it read ``inputs``, the hidden state in it, and σ."""
+        """Return the core's state after reading ``inputs``, its hidden state, and σ."""
         feature = np.tanh(inputs @ self.encoder + self.encoder_bias)
         carried = self.core.step(feature, carried)
         hidden = self.core.expose(carried)
         return carried, hidden, self.switching(feature, hidden)
 
     def switching(self, feature: Rows, hidden: Rows) -> Rows:
-        """σ, of which the control is a function; the hypotheses of an ensemble count by their mean."""
+        """Return σ, of which the control is a function. An ensemble uses the mean of its hypotheses."""
         H, members = self.sizes.hidden, self.sizes.members
         if members > 1:
             total = hidden[:, :H]
@@ -891,7 +915,7 @@ class AbstractNetwork(abc.ABC):
 
 
 class ActorCriticNetwork(AbstractNetwork):
-    """The paper's policy, whose critic reads the memory and comes along."""
+    """The paper's policy, whose critic reads the memory and is part of the policy."""
 
     @staticmethod
     def inputs(sizes: Sizes) -> int:
@@ -911,7 +935,7 @@ class ActorCriticNetwork(AbstractNetwork):
     def _build_form(self, w: Tensors, low: np.ndarray, high: np.ndarray) -> None:
         dtype = self.mean.dtype
         self.low, self.high = low.astype(dtype), high.astype(dtype)
-        # The mean of the values of all hypotheses, each of its own part of the memory.
+        # The value is the mean over hypotheses, each of which has its own part of the memory.
         self.slope, self.level = (
             w["critic.weights"].reshape(-1) / self.sizes.members,
             float(w["critic.bias"].mean()),
@@ -928,11 +952,14 @@ class ActorCriticNetwork(AbstractNetwork):
 
 
 class SquashedNetwork(AbstractNetwork):
-    """An actor with squashed controls, which also carries what it did last. Its critic is used in training only."""
+    """An actor with squashed controls, whose state includes its last action.
+
+    Its critic is used only in training.
+    """
 
     @staticmethod
     def inputs(sizes: Sizes) -> int:
-        # Beside the observation, whether there was one, and the control before it.
+        # The observation, whether there was one, and the previous control.
         return sizes.observation + 1 + sizes.action
 
     @staticmethod
@@ -955,7 +982,7 @@ class SquashedNetwork(AbstractNetwork):
         return self.carried + self.sizes.action
 
     def act(self, observation: Rows, inputs: Rows, state: Rows) -> Decision:
-        # An observation of zeros is a dark one, and stays zero.
+        # An observation of zeros is a blackout, and stays zero.
         seen = np.maximum.reduce(np.abs(observation), axis=1, keepdims=True) > 0.0
         shown = np.where(seen, inputs, self.zero)
         read = np.concatenate([shown, np.where(seen, self.one, self.zero), state[:, self.carried :]], axis=1)
@@ -966,13 +993,13 @@ class SquashedNetwork(AbstractNetwork):
 
 
 FORMS: dict[str, type[AbstractNetwork]] = {"ppo": ActorCriticNetwork, "sac": SquashedNetwork}
-"""Forms of an acting network by what a description calls its algorithm: the learner that each was made for first."""
+"""Forms of an acting network by the algorithm in a description: the learner for which each was made first."""
 
 
 def network_of(
     description: Description, tensors: Tensors, dtype: Any = np.float32, name: str = "The bundle"
 ) -> AbstractNetwork:
-    """Return the policy that a bundle holds."""
+    """Build the policy that a bundle holds."""
     return FORMS[description["algorithm"]](description, tensors, dtype, name)
 
 
@@ -980,7 +1007,7 @@ def network_of(
 
 
 class Inputs:
-    """Turns what a caller gives into rows of numbers, or says why it cannot."""
+    """Converts a caller's arguments into rows of numbers, or explains why that is impossible."""
 
     def __init__(self, description: Description, state_size: int) -> None:
         self.layout, self.sizes, self.state_size = (
@@ -988,29 +1015,31 @@ class Inputs:
             sizes_of(description),
             state_size,
         )
-        # Sensors that its task has and that were hidden in training.
+        # Sensors of the task that were hidden in training.
         self.absent = [(name, size) for name, size in description["sensors"].get("absent", [])]
 
     def observation(self, given: Any, seen: Any = None) -> tuple[np.ndarray, bool]:
-        """Rows of all that the policy reads, and whether a single observation was given."""
+        """Return rows of everything that the policy reads, and whether a single observation was given."""
         rows = self._gather(given) if isinstance(given, Mapping) else array_of(given, "The observation")
         rows = rows[None] if rows.ndim == 0 else rows
         single = rows.ndim == 1
         rows = rows[None] if single else rows
         if rows.ndim != 2 or rows.shape[1] not in (self.sizes.sensors, self.sizes.observation):
             raise MisuseError(
-                f"The observation has the shape {list(rows[0].shape if single else rows.shape)}, but this policy reads {self.describe()}, for one "
-                f"stream or by rows."
+                f"The observation has shape {list(rows[0].shape if single else rows.shape)}, but this policy "
+                f"reads {self.describe()}, for one stream or in rows."
             )
         if rows.shape[1] == self.sizes.sensors:
             rows = self._with_mask(rows, seen)
         elif seen is not None:
             raise MisuseError(
-                "The observation has its mask at the end already, so `seen` cannot be given too. Leave one of them out."
+                "The observation already ends with its mask, so `seen` cannot be given too. Leave out one of "
+                "them."
             )
         require_finite(
             rows,
-            "The observation is not finite, and memory would keep that for ever. Give 0 where a sensor shows nothing.",
+            "The observation contains NaN or Inf, which would stay in memory forever. Give 0 for a sensor "
+            "without a reading.",
         )
         return rows, single
 
@@ -1019,7 +1048,7 @@ class Inputs:
         beside = f" and {self.sizes.mask} for what was seen, or `seen=`" if self.sizes.mask else ""
         without = ", ".join(f"{name} ({size})" for name, size in self.absent)
         return f"{self.sizes.sensors} numbers: {listed}{beside}" + (
-            f", and not {without}, which it was trained without" if without else ""
+            f", and not {without}, which were hidden in training" if without else ""
         )
 
     def _gather(self, nested: Mapping[str, Any]) -> np.ndarray:
@@ -1027,8 +1056,8 @@ class Inputs:
         unread = [name for name, _ in self.absent if name in given]
         if unread and set(names) <= set(given):
             raise MisuseError(
-                f"The observation has {', '.join(unread)}, which this policy was trained without and does not read. Leave it out, and give "
-                f"{', '.join(names)} alone."
+                f"This policy was trained without {', '.join(unread)}. "
+                f"Leave that out of the observation, and give only {', '.join(names)}."
             )
         if set(given) != set(names):
             raise MisuseError(
@@ -1038,25 +1067,27 @@ class Inputs:
         for name, size in self.layout:
             part = np.atleast_1d(array_of(given[name], name).astype(np.float64))
             if part.shape[-1] != size:
-                # A single number of every stream of a batch comes without an axis of its own.
+                # A single sensor of a batch of streams comes without an axis of its own.
                 part = part[..., None] if size == 1 else part
             if part.shape[-1] != size:
                 raise MisuseError(
-                    f"{name} has the shape {list(np.shape(given[name]))}, but this policy reads {size} numbers of it."
+                    f"{name} has shape {list(np.shape(given[name]))}, but this policy reads {size} numbers "
+                    f"of it."
                 )
             parts.append(part)
         if {part.shape[:-1] for part in parts} == {(), (1,)}:
-            # A single number of a batch of one looks like one of no batch.
+            # A single sensor of a batch of one looks like that of a single stream.
             parts = [part if part.ndim == 2 else part[None] for part in parts]
         if len({part.shape[:-1] for part in parts}) > 1:
-            raise MisuseError("The parts of the observation are of different numbers of streams.")
+            raise MisuseError("The parts of the observation have different numbers of streams.")
         return np.concatenate(parts, axis=-1)
 
     def _with_mask(self, rows: np.ndarray, seen: Any) -> np.ndarray:
         if not self.sizes.mask:
             if seen is not None:
                 raise MisuseError(
-                    "This policy is not told what was seen. Leave `seen` out, and give 0 where a sensor shows nothing, as in training."
+                    "This policy reads no mask. Leave out `seen`, and give 0 for a sensor without a reading, "
+                    "as in training."
                 )
             return rows
         told = np.ones(1, bool) if seen is None else array_of(seen, "`seen`", "biuf").astype(bool)
@@ -1068,66 +1099,74 @@ class Inputs:
             )
         except ValueError as error:
             raise MisuseError(
-                f"`seen` has the shape {list(told.shape)}, but one truth value is needed for each stream, or for each number."
+                f"`seen` has shape {list(told.shape)}, but it needs one truth value per stream, or one per "
+                f"number."
             ) from error
         if mask.shape[1] != self.sizes.mask:
             mask = np.asarray(mask.any(axis=1, keepdims=True))
         return np.concatenate([rows, mask.astype(rows.dtype)], axis=1)
 
     def state(self, given: Any, batch: int) -> np.ndarray:
-        """Rows of what is carried."""
+        """Return the state in rows."""
         state = array_of(given, "The state")
         if state.shape not in ((batch, self.state_size), (self.state_size,)) or (
             state.ndim == 1 and batch != 1
         ):
             raise MisuseError(
-                f"The state has the shape {list(state.shape)}, but {batch} streams carry {[batch, self.state_size]}. Give None at the start of an "
-                f"episode, and then what the call before returned."
+                f"The state has shape {list(state.shape)}, but {batch} streams need "
+                f"{[batch, self.state_size]}. Give None at the start of an episode, and then what the "
+                f"previous call returned."
             )
         require_finite(
             state,
-            "The state is not finite, and memory would keep that for ever. Give None to start an episode anew.",
+            "The state contains NaN or Inf, which would stay in memory forever. Give None to restart the "
+            "episode.",
         )
         return state.reshape(batch, self.state_size)
 
     def is_first(self, given: Any, batch: int) -> np.ndarray | None:
-        """Where episodes start; None if nowhere."""
+        """Return where episodes start, or None if nowhere."""
         if given is None:
             return None
         first = array_of(given, "is_first", "biuf")
         if first.dtype != bool or first.shape not in ((), (batch,)):
             raise MisuseError(
-                f"is_first is {first.dtype}{list(first.shape)}, but it should be a truth value for each of {batch} streams: does its episode start?"
+                f"is_first is {first.dtype}{list(first.shape)}, but it must have one truth value per stream: "
+                f"{batch} in all."
             )
         return np.broadcast_to(first, (batch,))
 
 
 def array_of(given: Any, what: str, kinds: str = "iuf") -> np.ndarray:
-    """What a caller gives as an array of NumPy's ``kinds`` of numbers; text is refused also where it could be read as a number."""
+    """Convert an argument to an array whose dtype is of one of NumPy's ``kinds``.
+
+    Text is rejected, even numeric.
+    """
     try:
         array = np.asarray(given)
     except Exception as error:
-        # Lists of different lengths, or an object whose own conversion fails.
+        # Lists of different lengths, or an object whose conversion fails.
         raise MisuseError(
-            f"{what} cannot be made an array of numbers ({_short(str(error))}). Give a vector, or rows of the same length, of floating-point numbers."
+            f"{what} cannot be converted to an array of numbers ({_short(str(error))}). Give a vector, or "
+            f"rows of equal length, of floating-point numbers."
         ) from error
     if array.dtype.kind not in kinds:
         raise MisuseError(
-            f"{what} has values of the kind {array.dtype}, such as {_short(given)}, but numbers are needed. Give a vector, or rows of the same "
-            f"length, of floating-point numbers."
+            f"{what} has dtype {array.dtype}, such as {_short(given)}, but numbers are needed. Give a "
+            f"vector, or rows of equal length, of floating-point numbers."
         )
     return array
 
 
 def require_finite(array: np.ndarray, otherwise: str) -> None:
-    """Raise unless every number is one, and fits into float32."""
-    # The sum is that small where all numbers are, unless they are many and large, and it is cheaper to ask for.
+    """Raise unless every number is finite and fits into float32."""
+    # The sum is cheaper to check. It is small enough if all numbers are, unless they are many and large.
     if not abs(float(array.sum())) <= LARGEST_NUMBER and not (np.abs(array) <= LARGEST_NUMBER).all():
         raise MisuseError(otherwise)
 
 
 def streams_of(batch: Any) -> int:
-    """How many streams there are to be."""
+    """Return the requested number of streams."""
     if not isinstance(batch, int | np.integer) or isinstance(batch, bool) or batch < 1:
         raise MisuseError(
             f"batch is {_short(batch)}, but at least one stream is needed. Give a whole number, such as 1."
@@ -1136,7 +1175,7 @@ def streams_of(batch: Any) -> int:
 
 
 def flattened(nested: Mapping[Any, Any], outer: str = "") -> dict[str, Any]:
-    """Groups by their names; those of a dictionary within another have both names, as in training."""
+    """Return groups by name. A group of a nested dictionary gets both names, as in training."""
     groups: dict[str, Any] = {}
     for key, part in nested.items():
         name = f"{outer}/{key}" if outer else str(key)
@@ -1146,13 +1185,14 @@ def flattened(nested: Mapping[Any, Any], outer: str = "") -> dict[str, Any]:
 
 def changed_batch(before: int, now: int) -> MisuseError:
     return MisuseError(
-        f"{now} observations were given, but the policy remembers {before} streams. Call reset({now}) where new ones begin, or keep the state "
-        f"yourself with predict(observation, state, is_first)."
+        f"{now} observations were given, but the policy has the memory of {before} streams. Call "
+        f"reset({now}) to start new ones, or keep the state yourself with predict(observation, state, "
+        f"is_first)."
     )
 
 
 class Policy:
-    """A trained policy that acts without noise, with its normaliser inside and frozen."""
+    """A trained policy that acts without noise, including its frozen normaliser."""
 
     def __init__(self, path: str | os.PathLike[str], dtype: Any = np.float32) -> None:
         self.description, tensors = read_bundle(path)
@@ -1163,12 +1203,12 @@ class Policy:
 
     @property
     def state_size(self) -> int:
-        """Width of what is carried from step to step."""
+        """Width of the state that is carried from step to step."""
         return self._network.state_size
 
     @property
     def state(self) -> np.ndarray:
-        """What is carried, [B, S]."""
+        """The carried state, [B, S]."""
         if self._state is None:
             raise MisuseError("There is no state yet. Call reset() or step(observation) first.")
         return self._state
@@ -1181,15 +1221,18 @@ class Policy:
 
     @property
     def value(self) -> np.ndarray | None:
-        """What the critic expects, [B], after the last step; None for soft actor-critic, whose critic is used in training only."""
+        """The critic's value, [B], after the last step.
+
+        It is None for soft actor-critic, whose critic is used only in training.
+        """
         return self._decision().value
 
     def reset(self, batch: Any = 1) -> None:
-        """Forget: every one of ``batch`` streams is at the start of an episode."""
+        """Clear the memory: ``batch`` streams start new episodes."""
         self._state, self._last = np.zeros((streams_of(batch), self.state_size), self._network.dtype), None
 
     def step(self, observation: Any, is_first: Any = None, seen: Any = None) -> np.ndarray:
-        """The action for one observation [O] or for a batch of them [B, O]; remembers what was read."""
+        """Return the action for one observation [O] or a batch of them [B, O], and update the memory."""
         rows, single = self._inputs.observation(observation, seen)
         if self._state is None:
             self.reset(rows.shape[0])
@@ -1203,7 +1246,7 @@ class Policy:
     def predict(
         self, observation: Any, state: Any = None, is_first: Any = None, seen: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The action and the next state; remembers nothing itself. Without a state, episodes start."""
+        """Return the action and the next state, without keeping a memory. Without a state, episodes start."""
         rows, single = self._inputs.observation(observation, seen)
         batch = rows.shape[0]
         before = (
@@ -1221,5 +1264,5 @@ class Policy:
 
     def _decision(self) -> Decision:
         if self._last is None:
-            raise MisuseError("No step was made yet. Call step(observation) first.")
+            raise MisuseError("No step was taken yet. Call step(observation) first.")
         return self._last

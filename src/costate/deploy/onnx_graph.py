@@ -1,7 +1,7 @@
-"""A policy as an ONNX graph, by letting the NumPy runtime compute with nodes of a graph in the place of numbers.
+"""Export a policy as an ONNX graph, by letting the NumPy runtime compute with graph nodes instead of numbers.
 
-NumPy hands its own functions over to whatever is given to them (``__array_ufunc__``, ``__array_function__``), so the mathematics is written once, and
-a core that has a form in NumPy has one in ONNX.
+NumPy passes its own functions on to the arguments (``__array_ufunc__``, ``__array_function__``). The
+mathematics is therefore written once, and a core with a NumPy form also has an ONNX form.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from costate._base.errors import ExportError
-from costate.deploy.bundle import Bundle, in_own_words
+from costate.deploy.bundle import Bundle, translated_errors
 from costate.deploy.numpy_runtime import Decision, network_of
 
 try:
@@ -18,22 +18,30 @@ try:
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as error:  # pragma: no cover
     raise ExportError(
-        "This format needs the package onnx, which is not installed. Install it with: pip install 'costate[export]'."
+        "This format needs the package onnx, which is not installed. Install it with: pip install "
+        "'costate[export]'."
     ) from error
 
-# Old enough for the runtimes that are in use, new enough for a reduction whose axes are an input.
+# Old enough for common runtimes, and new enough for a reduction whose axes are an input.
 OPSET, IR_VERSION = 18, 9
 INPUTS, OUTPUTS = ("observation", "state", "is_first"), ("action", "next_state", "hidden", "value")
 UNARY = {np.tanh: "Tanh", np.negative: "Neg", np.absolute: "Abs"}
 BINARY = {
-    np.add: "Add", np.subtract: "Sub", np.multiply: "Mul", np.divide: "Div", np.matmul: "MatMul",
-    np.maximum: "Max", np.minimum: "Min", np.greater: "Greater", np.less: "Less",
-}  # fmt: skip
+    np.add: "Add",
+    np.subtract: "Sub",
+    np.multiply: "Mul",
+    np.divide: "Div",
+    np.matmul: "MatMul",
+    np.maximum: "Max",
+    np.minimum: "Min",
+    np.greater: "Greater",
+    np.less: "Less",
+}
 EVERYTHING = np.iinfo(np.int64).max
 
 
 class Graph:
-    """Nodes and constants, in the order in which they are made."""
+    """Nodes and constants, in the order of creation."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -49,7 +57,7 @@ class Graph:
         return Node(self, name)
 
     def name_of(self, operand: Any) -> str:
-        """The name of a node, or of a constant; an array that is used twice is stored once."""
+        """Return the name of a node or a constant. An array that is used twice is stored once."""
         if isinstance(operand, Node):
             return operand.name
         if id(operand) in self._names:
@@ -60,14 +68,14 @@ class Graph:
             array if array.dtype == np.int64 and array.ndim == 1 else array.astype(np.float32)
         )
         if isinstance(operand, np.ndarray):
-            # Kept, so that no other array gets the same address.
+            # Kept alive, so that no other array gets the same address.
             self._names[id(operand)] = name
             self._kept.append(operand)
         return name
 
 
 class Node(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array that will be known when the graph runs."""
+    """An array whose value is computed when the graph runs."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name = graph, name
@@ -83,7 +91,8 @@ class Node(np.lib.mixins.NDArrayOperatorsMixin):
                 "ReduceMax", inputs[0], _integers(options["axis"]), keepdims=int(options["keepdims"])
             )
         raise ExportError(
-            f"{function.__name__} ({method}) has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py."
+            f"{function.__name__} ({method}) has no ONNX counterpart yet. Add one to "
+            f"costate/deploy/onnx_graph.py."
         )
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> "Node":
@@ -92,11 +101,11 @@ class Node(np.lib.mixins.NDArrayOperatorsMixin):
         if function is np.concatenate:
             return self.graph.add("Concat", *arguments[0], axis=options["axis"])
         raise ExportError(
-            f"{function.__name__} has no counterpart in ONNX here. Add one to costate/deploy/onnx_graph.py."
+            f"{function.__name__} has no ONNX counterpart yet. Add one to costate/deploy/onnx_graph.py."
         )
 
     def __getitem__(self, index: tuple[slice, slice | None]) -> "Node":
-        """Columns ``[:, a:b]``, or a new axis ``[:, None]``."""
+        """Return columns ``[:, a:b]``, or a new axis ``[:, None]``."""
         columns = index[1]
         if columns is None:
             return self.graph.add("Unsqueeze", self, _integers(1))
@@ -109,8 +118,12 @@ def _integers(value: int) -> np.ndarray:
 
 
 def onnx_model(bundle: Bundle) -> bytes:
-    """The policy as a model with the inputs observation [B, O], state [B, S], is_first [B] and the outputs action, next_state, hidden and value."""
-    with in_own_words():
+    """Return the policy as a serialised ONNX model.
+
+    Inputs are observation [B, O], state [B, S] and is_first [B]. Outputs are action, next_state, hidden and
+    value.
+    """
+    with translated_errors():
         network = network_of(bundle.description, bundle.tensors, name=bundle.name)
     graph = Graph()
     observation, state, is_first = (Node(graph, name) for name in INPUTS)
@@ -138,7 +151,7 @@ def onnx_model(bundle: Bundle) -> bytes:
 
 
 def _outputs(graph: Graph, decision: Decision, widths: tuple[int, int, int]) -> list[Any]:
-    """What comes out, under its names; a value only where there is a critic."""
+    """Return the named outputs. There is a value only if there is a critic."""
     infos = []
     for name, result, width in zip(OUTPUTS, decision, (*widths, None), strict=True):
         if result is not None:

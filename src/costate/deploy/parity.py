@@ -1,4 +1,4 @@
-"""Whether an exported policy acts like the one that it was made from: many random steps with resets, each running on its own memory."""
+"""Check that an exported policy acts like its original, over many random steps and resets."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,8 @@ from costate.deploy.policy import Policy
 
 TOLERANCE = 1e-5
 STEPS, BATCH = 1000, 4
-# How often an episode starts, nothing is seen, and a reading is far from what the normaliser knows.
+# Probabilities that an episode starts, that nothing is seen, and that a reading is far from the training
+# data.
 RESET, DARK, FAR = 0.01, 0.2, 0.05
 
 Step = Callable[
@@ -28,7 +29,7 @@ Step = Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """The largest differences from the policy in JAX; of numbers above 1 relative to them."""
+    """The largest differences from the policy in JAX, relative for numbers above 1."""
 
     steps: int
     batch: int
@@ -36,32 +37,36 @@ class Parity:
     action: float
     state: float
     ties: int
-    """Controls of a law that switches which were left out, because σ was so close to the switch that rounding decides."""
+    """Number of switching controls that were skipped because σ was so near a switch that rounding decides."""
 
     @property
     def holds(self) -> bool:
-        # Not "not larger": a difference that is not a number must fail.
+        # Not written as "not larger", because a NaN difference must fail.
         return self.action <= TOLERANCE and self.state <= TOLERANCE
 
     def __str__(self) -> str:
-        ties = f", {self.ties} ties at a switch left out" if self.ties else ""
+        ties = f", {self.ties} ties at a switch skipped" if self.ties else ""
         length = f"{self.steps:,} steps × {self.batch} streams, {self.resets} resets"
         return f"{length}: actions within {self.action:.1e}, states within {self.state:.1e}{ties}"
 
 
 def check_parity(policy: Policy, step: Step, what: str, steps: int = STEPS) -> Parity:
-    """Compare ``step`` with a policy; raises if they differ by more than 1e-5."""
+    """Compare ``step`` with a policy. Raise if they differ by more than 1e-5."""
     parity = compare(policy, step, steps)
     if not parity.holds:
         raise ExportError(
-            f"The {what} form of this policy does not act like the policy itself, so nothing was written. Largest difference over {parity}; at most "
-            f"{TOLERANCE:g} is allowed. Use another --format, and report this with the run's config.json."
+            f"The {what} form of this policy does not act like the policy itself, so nothing was written. "
+            f"Largest differences over {parity}; {TOLERANCE:g} is allowed. Use another --format, and report "
+            f"this with the run's config.json."
         )
     return parity
 
 
 def compare(policy: Policy, step: Step, steps: int = STEPS, seed: int = 0) -> Parity:
-    """Both read the same observations and run on their own states; the policy in one compiled loop, ``step`` by itself."""
+    """Let both read the same observations, each with its own state.
+
+    The policy runs in one compiled loop, and ``step`` is called step by step.
+    """
     rng = np.random.default_rng(seed)
     observations = np.stack([random_observations(policy.bundle, rng) for _ in range(steps)])
     is_first = rng.random((steps, BATCH)) < RESET
@@ -79,12 +84,12 @@ def compare(policy: Policy, step: Step, steps: int = STEPS, seed: int = 0) -> Pa
     )
     for t in range(steps):
         action, state = step(observations[t], state, is_first[t])
-        apart = _difference(action, expected[t])
+        action_error = _difference(action, expected[t])
         if margin is not None:
-            tied = (apart > TOLERANCE) & (margin[t] <= TOLERANCE)
-            ties, apart = ties + int(tied.sum()), np.where(tied, 0.0, apart)
-        for name, error in (("action", apart), ("state", _difference(state, after[t]))):
-            # `max` of Python would drop what is not a number.
+            tied = (action_error > TOLERANCE) & (margin[t] <= TOLERANCE)
+            ties, action_error = ties + int(tied.sum()), np.where(tied, 0.0, action_error)
+        for name, error in (("action", action_error), ("state", _difference(state, after[t]))):
+            # Python's `max` would drop NaN.
             differences[name] = float(np.maximum(differences[name], error.max(initial=0.0)))
     return Parity(steps, BATCH, int(is_first.sum()), differences["action"], differences["state"], ties)
 
@@ -93,7 +98,7 @@ def compare(policy: Policy, step: Step, steps: int = STEPS, seed: int = 0) -> Pa
 def _play(
     network: AbstractNetwork, observations: Float[Array, "T B O"], is_first: Bool[Array, "T B"]
 ) -> tuple[Float[Array, "T B A"], Float[Array, "T B S"], Float[Array, "T B A"] | None]:
-    """Actions, states and margins of a sequence."""
+    """Return actions, states and margins of a sequence."""
 
     def advance(
         state: Float[Array, "B S"], now: tuple[Array, Array]
@@ -109,20 +114,21 @@ def _play(
 def _difference(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     if found.shape != expected.shape:
         raise ExportError(
-            f"The exported policy gives the shape {list(found.shape)} where the policy itself gives {list(expected.shape)}."
+            f"The exported policy returns shape {list(found.shape)}, but the policy itself returns "
+            f"{list(expected.shape)}."
         )
-    apart: np.ndarray = np.abs(found.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
-    return apart
+    error: np.ndarray = np.abs(found.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
+    return error
 
 
 def random_observations(
     bundle: Bundle, rng: np.random.Generator, batch: int = BATCH
 ) -> Float[np.ndarray, "B O"]:
-    """Readings as the normaliser knows them, some of them dark, some far out; masks are 0 or 1."""
+    """Draw readings like those of training, with some blackouts and some outliers. Masks are 0 or 1."""
     sizes = bundle.sizes
     mean, variance = bundle.tensors["normaliser.mean"], bundle.tensors["normaliser.variance"]
     shape = (batch, sizes.observation)
-    # Also of sensors that have never varied.
+    # Constant sensors get a deviation of 1.
     rows = mean + np.sqrt(np.where(variance > 0.0, variance, 1.0)) * rng.standard_normal(shape) * np.where(
         rng.random(shape) < FAR, 20.0, 1.0
     )

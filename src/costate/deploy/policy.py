@@ -1,4 +1,4 @@
-"""The policy object: what a notebook, a Gymnasium loop or a robot holds in its hands."""
+"""The policy object for notebooks, Gymnasium loops and robots."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -9,17 +9,19 @@ import numpy as np
 
 from costate._base.errors import MisuseError
 from costate._base.types import Array, Bool, Float
-from costate.deploy.bundle import Bundle, in_own_words, network_of
+from costate.deploy.bundle import Bundle, network_of, translated_errors
 from costate.deploy.network import AbstractNetwork, Decision
 from costate.deploy.numpy_runtime import Inputs, changed_batch, streams_of
 
 
 @final
 class Policy:
-    """A trained policy that acts without noise, with its normaliser inside and frozen. NumPy in, NumPy out.
+    """A trained policy that acts without noise, including its frozen normaliser.
 
-    ``step`` remembers; ``predict`` takes and returns the memory; ``function`` is the same as a pure function of JAX. An observation is a vector [O],
-    rows of them [B, O], or a mapping from the names in ``observation_layout``.
+    It takes and returns NumPy arrays.
+    ``step`` keeps the memory, ``predict`` takes and returns it, and ``function`` is a pure function for JAX.
+    An observation is a vector [O], rows of them [B, O], or a mapping from the names in
+    ``observation_layout``.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -32,16 +34,21 @@ class Policy:
 
     def __repr__(self) -> str:
         made, policy = self.provenance, self._bundle.description["policy"]
-        return f"<costate.Policy: {policy['core']['name']} {policy['hidden_size']} for {made.get('task')}, step {made.get('env_steps'):,}>"
+        core, size = policy["core"]["name"], policy["hidden_size"]
+        return f"<costate.Policy: {core} {size} for {made.get('task')}, step {made.get('env_steps'):,}>"
 
     @property
     def function(self) -> AbstractNetwork:
-        """``(observation [B, O], state [B, S], is_first [B]) → Decision(action, state, hidden, value)``, pure, for ``jit``, ``vmap`` and ``scan``."""
+        """The policy as a pure function for ``jit``, ``vmap`` and ``scan``.
+
+        It maps ``(observation [B, O], state [B, S], is_first [B])`` to ``Decision(action, state, hidden,
+        value)``.
+        """
         return self._network
 
     @property
     def description(self) -> dict[str, Any]:
-        """All that the bundle says beside its weights."""
+        """The content of the bundle besides its weights."""
         return self._bundle.description
 
     @property
@@ -50,18 +57,18 @@ class Policy:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Task, seed, steps and config of the training that the policy comes from."""
+        """Task, seed, steps and config of the training that produced the policy."""
         made: dict[str, Any] = self._bundle.description["provenance"]
         return made
 
     @property
     def observation_layout(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of what is observed, in order."""
+        """Names and sizes of the observed groups, in order."""
         return tuple((name, size) for name, size in self._bundle.description["observation"])
 
     @property
     def absent_sensors(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of what its task shows, but was hidden in training; the policy does not read it."""
+        """Names and sizes of the task's groups of sensors that were hidden in training, and are not read."""
         return tuple((name, size) for name, size in self._bundle.description["sensors"].get("absent", []))
 
     @property
@@ -74,12 +81,12 @@ class Policy:
 
     @property
     def state_size(self) -> int:
-        """Width of all that is carried from step to step."""
+        """Width of the state that is carried from step to step."""
         return self._network.state_size
 
     @property
     def state(self) -> Float[np.ndarray, "B S"]:
-        """All that is carried, as ``predict`` takes it."""
+        """The carried state, as ``predict`` takes it."""
         if self._state is None:
             raise MisuseError("There is no state yet. Call reset() or step(observation) first.")
         return self._state
@@ -91,7 +98,7 @@ class Policy:
 
     @property
     def value(self) -> Float[np.ndarray, "*B"]:
-        """V(h), what the critic expects, after the last step; of the scaled rewards that it was trained on."""
+        """V(h), the critic's value after the last step, in the scaled rewards of training."""
         value = self._latest()[0].value
         if value is None:
             raise MisuseError(_NO_CRITIC)
@@ -99,24 +106,24 @@ class Policy:
 
     @property
     def costate(self) -> Float[np.ndarray, "*B F"]:
-        """λ̂ = ∂V/∂ỹ by the critic at the last step, which ``hidden`` was trained to point along."""
+        """λ̂ = ∂V/∂ỹ by the critic at the last step, with which ``hidden`` was trained to align."""
         costate = self._differentiate(*self._latest()[1])
         if costate is None:
             raise MisuseError(_NO_CRITIC)
         return self._shown(costate)
 
     def reset(self, batch: Any = 1) -> None:
-        """Forget: every one of ``batch`` streams is at the start of an episode."""
-        with in_own_words():
+        """Clear the memory: ``batch`` streams start new episodes."""
+        with translated_errors():
             self._state, self._last = self._empty(streams_of(batch)), None
 
     def step(self, observation: Any, is_first: Any = None, seen: Any = None) -> Float[np.ndarray, "*B A"]:
-        """The action for an observation; what was read is remembered.
+        """Return the action for an observation, and update the memory.
 
-        ``is_first`` says which streams start an episode with it, as auto-resetting environments do; ``seen``, for policies that were trained with a
-        mask, which streams or which numbers arrived (all, if not given).
+        ``is_first`` says which streams start an episode, as auto-resetting environments report it. ``seen``,
+        for policies trained with a mask, says which streams or which numbers arrived. By default all did.
         """
-        with in_own_words():
+        with translated_errors():
             rows, single = self._inputs.observation(observation, seen)
             if self._state is None:
                 self.reset(rows.shape[0])
@@ -130,8 +137,8 @@ class Policy:
     def predict(
         self, observation: Any, state: Any = None, is_first: Any = None, seen: Any = None
     ) -> tuple[Float[np.ndarray, "*B A"], Float[np.ndarray, "*B S"]]:
-        """Action and next state; nothing is remembered here. Without a state, episodes start."""
-        with in_own_words():
+        """Return the action and the next state, without keeping a memory. Without a state, episodes start."""
+        with translated_errors():
             rows, single = self._inputs.observation(observation, seen)
             before = self._empty(rows.shape[0]) if state is None else self._inputs.state(state, rows.shape[0])
             arguments = self._arguments(rows, before, self._inputs.is_first(is_first, rows.shape[0]))
@@ -150,25 +157,26 @@ class Policy:
 
     def _latest(self) -> tuple[Decision, tuple[Any, ...], bool]:
         if self._last is None:
-            raise MisuseError("No step was made yet. Call step(observation) first.")
+            raise MisuseError("No step was taken yet. Call step(observation) first.")
         return self._last
 
     def _shown(self, array: Float[Array, "B ..."]) -> np.ndarray:
-        """Without the axis of streams where a single observation was given."""
+        """Remove the axis of streams if a single observation was given."""
         shown = np.asarray(array)
         return shown[0] if self._latest()[2] else shown
 
 
 _NO_CRITIC = (
-    "Soft actor-critic's critics are used in training only and read what a robot cannot see, so this policy has no value and no co-state of a "
-    "critic. `hidden`, which was trained to be the co-state, is there."
+    "The critics of soft actor-critic are used only in training, because they read what a robot cannot "
+    "measure. This policy therefore has no value and no co-state of a critic. Use `hidden`, which was "
+    "trained to be the co-state."
 )
 
 Compiled = Callable[[Float[np.ndarray, "B O"], Float[np.ndarray, "B S"], Bool[np.ndarray, " B"]], Any]
 
 
 def _compiled(network: AbstractNetwork) -> tuple[Compiled, Compiled]:
-    """A step, and the critic's co-state at it; the weights are arguments of the programs, and not constants in them."""
+    """Compile a step and the critic's co-state, with the weights as arguments instead of constants."""
     weights, rest = eqx.partition(network, eqx.is_array)
     act = jax.jit(lambda weights, *now: eqx.combine(weights, rest)(*now))
     differentiate = jax.jit(lambda weights, *now: eqx.combine(weights, rest).costate(*now))

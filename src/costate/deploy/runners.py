@@ -1,4 +1,4 @@
-"""Exported policies run from their bytes, as who receives them will: a step that takes and returns the state."""
+"""Run exported policies from their bytes, as a recipient would: a step takes and returns the state."""
 
 import jax.export
 import numpy as np
@@ -6,18 +6,18 @@ import numpy as np
 from costate._base.errors import ExportError
 from costate._base.types import Bool
 from costate.deploy import numpy_runtime
-from costate.deploy.bundle import Bundle, in_own_words, unpack
+from costate.deploy.bundle import Bundle, translated_errors, unpack
 from costate.deploy.parity import Step
 from costate.deploy.policy import Policy
 
 
 def bundle_step(content: bytes) -> Step:
-    """A bundle, loaded into JAX again."""
+    """Load a bundle into JAX again."""
     return Policy(unpack(content)).predict
 
 
 def trained_step(trained: Bundle, read: Bool[np.ndarray, " I"]) -> Step:
-    """The policy as it was trained, with all sensors of its task, of which those that are not ``read`` show 0."""
+    """Return the policy as it was trained, with all sensors of its task. Those not in ``read`` are 0."""
     policy = Policy(trained)
 
     def step(
@@ -31,8 +31,8 @@ def trained_step(trained: Bundle, read: Bool[np.ndarray, " I"]) -> Step:
 
 
 def numpy_step(content: bytes) -> Step:
-    """A bundle in the NumPy runtime."""
-    with in_own_words():
+    """Load a bundle into the NumPy runtime."""
+    with translated_errors():
         network = numpy_runtime.network_of(*numpy_runtime.parse_bundle(content))
 
     def step(
@@ -45,12 +45,13 @@ def numpy_step(content: bytes) -> Step:
 
 
 def onnx_step(content: bytes) -> Step:
-    """An ONNX model in ONNX Runtime, on one thread."""
+    """Load an ONNX model into ONNX Runtime, on one thread."""
     try:
         import onnxruntime
     except ImportError as error:  # pragma: no cover
         raise ExportError(
-            "An ONNX policy is compared by ONNX Runtime, which is not installed. Install it with: pip install 'costate[export]'."
+            "Checking an ONNX policy needs ONNX Runtime, which is not installed. Install it with: pip "
+            "install 'costate[export]'."
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -68,7 +69,7 @@ def onnx_step(content: bytes) -> Step:
 
 
 def stablehlo_step(content: bytes) -> Step:
-    """A serialised program, run by JAX."""
+    """Load a serialised program into JAX."""
     program = jax.jit(jax.export.deserialize(bytearray(content)).call)
 
     def step(

@@ -1,4 +1,4 @@
-"""A policy as StableHLO, for whatever runs XLA programs: any core, any batch, the weights inside."""
+"""Export a policy as StableHLO for anything that runs XLA programs: any core, any batch, weights included."""
 
 import jax
 import jax.export
@@ -9,14 +9,17 @@ from costate.deploy.network import AbstractNetwork
 
 
 def stablehlo_program(network: AbstractNetwork, observation_size: int) -> bytes:
-    """``(observation [b, O], state [b, S], is_first [b]) → (action, state, hidden, value)``, serialised; ``jax.export.deserialize`` reads it."""
+    """Serialise ``(observation [b, O], state [b, S], is_first [b]) → (action, state, hidden, value)``.
+
+    ``jax.export.deserialize`` reads the result.
+    """
     (batch,) = jax.export.symbolic_shape("b")
     arguments = (
         jax.ShapeDtypeStruct((batch, observation_size), jnp.float32),
         jax.ShapeDtypeStruct((batch, network.state_size), jnp.float32),
         jax.ShapeDtypeStruct((batch,), jnp.bool_),
     )
-    # As a plain tuple: a reader should not need our classes.
+    # A plain tuple, so that a reader does not need this library's classes.
     exported = jax.export.export(jax.jit(lambda *now: tuple(network(*now))), platforms=["cpu"])(*arguments)
     try:
         return bytes(exported.serialize())
