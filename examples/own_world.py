@@ -1,4 +1,4 @@
-"""Train on a world of one's own, written in JAX: a point on a line whose position is seen only half of the time."""
+"""Train on a world of your own, written in JAX: a point on a line whose position sensor often drops out."""
 
 import functools
 
@@ -21,7 +21,7 @@ class Point(eqx.Module):
 
 
 class DoubleIntegrator(AbstractWorld):
-    """x'' = u; the reward is largest at rest in the origin."""
+    """x'' = u, with the largest reward at rest at the origin."""
 
     observation_size = 1
     action_size = 1
@@ -46,7 +46,7 @@ class DoubleIntegrator(AbstractWorld):
 
 
 def main(iterations: int = 150) -> list[float]:
-    """Returns of the iterations' episodes, from first to last."""
+    """Train, and return the mean episode return of each iteration."""
     rollout = RolloutConfig(environments=16, rollout_length=100)
     ppo = PPOConfig(learning_rate=3e-3)
     env = SensorEnv(AnalyticEnv(DoubleIntegrator(), rollout.environments), SensorConfig(0.5))
@@ -67,7 +67,8 @@ def main(iterations: int = 150) -> list[float]:
         returns.append(float(metrics["training/episode_reward"]))
         if iteration % 25 == 0 or iteration == iterations - 1:
             print(
-                f"iteration {iteration:4d}  return {returns[-1]:6.1f}  co-state loss {float(metrics['losses/costate']):.3f}"
+                f"iteration {iteration:4d}  return {returns[-1]:6.1f}  co-state loss "
+                f"{float(metrics['losses/costate']):.3f}"
             )
     return returns
 

@@ -1,4 +1,4 @@
-"""A robot of one's own as a task: an MJCF file, what is observed, and what is rewarded.
+"""Your own robot as a task: an MJCF file, its observations and its reward.
 
 costate train OwnArm --tasks examples/own_robot/arm.py --algorithm sac --steps 200_000
 costate evaluate runs/OwnArm/nc-sac-gru/seed-0 --tasks examples/own_robot/arm.py
@@ -12,7 +12,7 @@ from costate.envs import AbstractMujocoWorld, register_mujoco
 
 
 class Arm(AbstractMujocoWorld):
-    """Bring the tip of the arm to a target that is somewhere else in every episode."""
+    """Bring the tip of the arm to a target that is different in every episode."""
 
     path = pathlib.Path(__file__).with_name("arm.xml")
     control_timestep = 0.02
