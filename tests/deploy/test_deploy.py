@@ -469,8 +469,8 @@ def repacked(bundle: Bundle, **changes) -> bytes:
     [
         (
             {"version": 2},
-            "has format version 2, but this reader supports version 1. Use the costate that wrote it, or a newer "
-            "one",
+            "has format version 2, but this reader supports version 1. Use the costate that wrote it, or a "
+            "newer one",
         ),
         ({"format": "else"}, "its format is missing"),
         ({"algorithm": "dqn"}, "algorithm is 'dqn'"),
