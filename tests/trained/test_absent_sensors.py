@@ -35,7 +35,7 @@ HIDDEN = SensorConfig(0.25, hide=("velocity",))
 
 @pytest.fixture(scope="module", params=["ppo", "sac"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of a cart-pole whose velocities were hidden; its statistics are arbitrary, also those of the hidden sensors."""
+    """A run of a cart-pole with hidden velocities and arbitrary statistics, also of the hidden sensors."""
     config = RunConfig(
         "CartpoleSwingup",
         policy=SMALL,
@@ -142,13 +142,14 @@ def test_a_hidden_group_that_is_given_is_refused_by_its_name(form: str, tmp_path
     error = MisuseError if form == "jax" else numpy_runtime.MisuseError
     with pytest.raises(
         error,
-        match=r"trained without velocity\. Leave that out of the observation, and give only position",
+        match=r"has velocity, which this policy was trained without and does not read. "
+        r"Leave it out, and give position alone",
     ):
         agent.step({"position": np.zeros(3), "velocity": np.zeros(2)})
     with pytest.raises(
         error,
-        match=r"shape \[5\], but this policy reads 3 numbers: position \(3\), "
-        r"and not velocity \(2\), which were hidden in training",
+        match=r"shape \[5\], but this policy reads 3 numbers: position \(3\), and not velocity \(2\), "
+        r"which it was trained without",
     ):
         agent.step(np.zeros(5))
     assert agent.step({"position": np.zeros(3)}).shape == (2,)

@@ -1,4 +1,4 @@
-"""The comparison of memory and co-state: on made-up episodes whose answer is known, and on a run of a task with exact states."""
+"""Alignment of memory and co-state, on synthetic episodes and on a run with exact states."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ from costate.training.loop import train
 def made_up(
     rng: np.random.Generator, turn: np.ndarray, control: np.ndarray | None = None, rows: int = 120
 ) -> Moments:
-    """An episode whose memory is the true gradient, turned; nothing else knows of it."""
+    """Return an episode whose memory is the rotated true gradient, and whose other sources are noise."""
     gradient, slopes = rng.normal(size=(rows, 3)), rng.normal(size=(rows, 2))
     noise = lambda width: rng.normal(size=(rows, width))  # noqa: E731
     untrained = noise(8)
@@ -160,7 +160,7 @@ def test_a_run_is_compared_and_written(trained):
         assert any(verdict.startswith(measure) for verdict in document["verdicts"])
     json.dumps(document, allow_nan=True)
     text = table(found)
-    assert "told from" in text
+    assert "predicted from" in text
     assert "never" in text
 
 
@@ -177,7 +177,7 @@ def test_the_command_ends_with_what_its_numbers_say(trained, capsys):
 
 @pytest.mark.quick("nc-gru")
 def test_the_critics_costates_are_those_of_the_loss(trained):
-    """For PPO against the loss's own function on the same sequence; for both learners they are finite and as wide as the memory."""
+    """Compare PPO's with the loss's own function; all are finite and of the memory's width."""
     algorithm = learner_for(trained.config)
     _, state = load_state(trained, None, pytest.fail)
     episode = record_episode("LQR", algorithm.controller(state), seed=5, dropout=0.5, steps=20)
@@ -211,7 +211,10 @@ def test_an_untrained_policy_reads_the_same_episode(trained):
 
 
 def test_features_of_another_width_are_compared_through_the_learned_map():
-    """As the loss compares them: cos(h M, ∂V/∂ỹ), and the gradient that h M implies, by hand; an untrained policy has a map of its own."""
+    """cos(h M, ∂V/∂ỹ) and the gradient implied by h M, by hand, as the loss compares them.
+
+    An untrained policy has a map M of its own.
+    """
     config = preset("nc-gru", "LQR")
     algorithm = learner_for(
         dataclasses.replace(config, policy=dataclasses.replace(config.policy, hidden_size=6, feature_size=4))
@@ -318,7 +321,7 @@ def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
         "costate.trained.alignment.align.record_episode", lambda *arguments, **settings: short
     )
     said: list[str] = []
-    with pytest.raises(ConfigError, match="Only 0 of 2 episodes lasted longer than the 8 steps"):
+    with pytest.raises(ConfigError, match="Only 0 of 2 episodes are longer than the 8 compared steps"):
         align(
             trained,
             AlignmentSettings(episodes=2, steps=8, horizon=2, knockout_episodes=0),
@@ -329,7 +332,7 @@ def test_episodes_that_all_end_early_are_said_to(trained, monkeypatch):
 
 
 def doubted(costates, steps):
-    """The same co-states, of which some are said to be uncertain by a half."""
+    """Return the same co-states with a disagreement of one half at some steps."""
     disagreement = costates.closed_loop_disagreement.copy()
     disagreement[steps] = 0.5
     return dataclasses.replace(costates, closed_loop_disagreement=disagreement)
@@ -367,7 +370,8 @@ def test_moments_that_are_left_out_are_said_and_counted(trained, monkeypatch):
     found = align(trained, settings, warned.append, lambda text: None)
     assert len(warned) == 2
     assert warned[0].startswith(
-        "episode 1: The co-states of 1 of 10 steps are not to be trusted: they change by more than 1% of themselves (at most by 50%)"
+        "episode 1: The co-states of 1 of 10 steps are not to be trusted: they change by more than 1% of "
+        "themselves (at most by 50%)"
     )
     assert warned[0].endswith("2 of 8 moments are left out.")
     write_alignment(trained, found)
@@ -381,7 +385,7 @@ def test_moments_that_are_left_out_are_said_and_counted(trained, monkeypatch):
     )
     with pytest.raises(
         ConfigError,
-        match="Only 0 of 2 episodes lasted longer than the 8 steps to be compared and have co-states that can be trusted",
+        match="Only 0 of 2 episodes are longer than the 8 compared steps and have trusted co-states",
     ):
         align(trained, settings, warned.append, lambda text: None)
 

@@ -1,4 +1,4 @@
-"""Measures of likeness against closed forms, least squares and their invariances."""
+"""Measures of similarity against closed forms, least squares and their invariances."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import pytest
 from costate.trained.alignment.measures import (
     canonical_correlations,
     cosines,
-    explained,
     linear_cka,
     probe_r2,
+    r_squared,
     ridge,
     scaling_of,
     shuffled_in_time,
@@ -43,13 +43,13 @@ def test_a_penalty_shrinks_as_the_normal_equations_say(rng):
     )
 
 
-def test_explained_is_one_for_the_truth_zero_for_the_mean_and_weighs_components_equally(rng):
+def test_r_squared_is_one_for_the_truth_zero_for_the_mean_and_weighs_components_equally(rng):
     truth = rng.normal(size=(400, 2)) * [1.0, 1e6]
     mean = truth.mean(axis=0)
     half = np.column_stack([truth[:, 0], np.full(400, mean[1])])
-    assert explained(truth, truth, mean) == 1.0
-    assert explained(truth, np.broadcast_to(mean, truth.shape), mean) == 0.0
-    assert explained(truth, half, mean) == pytest.approx(0.5, abs=1e-12)
+    assert r_squared(truth, truth, mean) == 1.0
+    assert r_squared(truth, np.broadcast_to(mean, truth.shape), mean) == 0.0
+    assert r_squared(truth, half, mean) == pytest.approx(0.5, abs=1e-12)
 
 
 def _episodes(count: int, length: int) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_a_probe_of_many_units_does_not_pretend_on_what_it_was_fitted_to(rng):
     # 80 units fit 90 rows of noise almost perfectly; unseen episodes tell.
     source, target, episode = rng.normal(size=(180, 80)), rng.normal(size=(180, 1)), _episodes(6, 30)
     seen = ridge(source[:90], target[:90], 0.0)
-    assert explained(target[:90], seen.predict(source[:90]), target[:90].mean(axis=0)) > 0.7
+    assert r_squared(target[:90], seen.predict(source[:90]), target[:90].mean(axis=0)) > 0.7
     assert probe_r2(source, target, episode, np.array([3, 4, 5])) < 0.1
 
 

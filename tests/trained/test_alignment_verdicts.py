@@ -1,4 +1,4 @@
-"""Sentences on a comparison whose numbers are made up, so that it is known what should be said."""
+"""Sentences on a comparison with made-up numbers, whose right verdicts are known."""
 
 import math
 
@@ -56,26 +56,29 @@ def test_an_untrained_memory_that_beats_the_trained_one_is_said_to() -> None:
         # The paper's loss at its best: in time, and by training.
         (
             (0.80, 0.02, 0.30),
-            "above an untrained memory and the memory at shuffled times. Training brought it, and it follows the moment.",
+            "above an untrained memory and the memory at shuffled times. It comes from training and "
+            "follows the moment.",
         ),
         # Most of the runs of docs/alignment.md: a constant direction.
         (
             (0.64, 0.00, 0.61),
-            "above an untrained memory; level with the memory at shuffled times. It does not follow the moment.",
+            "above an untrained memory; level with the memory at shuffled times. It does not follow the "
+            "moment.",
         ),
         (
             (0.06, 0.03, 0.07),
-            "level with an untrained memory and the memory at shuffled times. Training did not bring it.",
+            "level with an untrained memory and the memory at shuffled times. It does not come from "
+            "training.",
         ),
         # A difference of 0.2 between two that point away is not worth a word of praise.
         (
             (-0.1, -0.3, -0.1),
-            "above an untrained memory; level with the memory at shuffled times. There is no likeness.",
+            "above an untrained memory; level with the memory at shuffled times. There is no similarity.",
         ),
-        ((math.nan, 0.0, 0.0), "not a number, so nothing can be said."),
+        ((math.nan, 0.0, 0.0), "NaN, so there is no verdict."),
         (
             (0.8, math.nan, 0.0),
-            "above the memory at shuffled times; an untrained memory is not a number. Training cannot be judged.",
+            "above the memory at shuffled times; an untrained memory is NaN. Training cannot be judged.",
         ),
     ],
 )
@@ -111,7 +114,7 @@ def test_a_gap_is_judged_by_the_same_controls_at_other_times(gap, said) -> None:
     found = verdicts(compared(gaps={"closed loop": gap, "open loop": Gap(math.nan, math.nan)}))
     assert found[-2:] == [
         f"Hamiltonian gap, closed loop: the controls {said} the same ones at other times.",
-        "Hamiltonian gap, open loop: not a number, so nothing can be said.",
+        "Hamiltonian gap, open loop: NaN, so there is no verdict.",
     ]
 
 
@@ -125,8 +128,8 @@ def test_what_erasing_the_memory_does_is_told_from_the_scatter_of_episodes() -> 
     assert found.errors == pytest.approx({1: np.sqrt(50.0), 2: np.sqrt(50.0), 4: np.sqrt(50.0)})
     said = knockout_verdict(found)
     assert said == (
-        "mean return with h erased: lower every 1 step, higher every 2 steps, not told apart every 4 steps "
-        "(two standard errors). The policy needs its memory."
+        "mean return with h erased: lower every 1 step, higher every 2 steps, not significantly different "
+        "every 4 steps (two standard errors). The policy needs its memory."
     )
 
 
@@ -135,7 +138,8 @@ def test_what_erasing_the_memory_does_is_told_from_the_scatter_of_episodes() -> 
     [
         (
             5.0,
-            "not told apart every 1 step (two standard errors). The policy does without its memory.",
+            "not significantly different every 1 step (two standard errors). The policy does without its "
+            "memory.",
         ),
         (
             9.0,

@@ -87,7 +87,7 @@ def test_dropout_defaults_to_that_of_training_and_seeds_differ(run):
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_no_round_of_an_evaluation_draws_the_blackouts_of_a_training_iteration(algorithm):
-    """With the same seed, as many environments and the authors' random keys, where an iteration uses its keys as an evaluation does."""
+    """Compare the random numbers of training and evaluation with the same seed and as many environments."""
     seed, environments, steps = 3, 4, 48
     config = preset("nc-gru" if algorithm == "ppo" else "nc-sac-gru", "LQR")
     rollout = RolloutConfig(environments=environments, rollout_length=steps, random_keys="shared")
@@ -108,7 +108,7 @@ def test_no_round_of_an_evaluation_draws_the_blackouts_of_a_training_iteration(a
 
 
 def _bits(drawn):
-    """All random numbers of a rollout, to be compared."""
+    """Return all random numbers of a rollout, for comparison."""
     leaves = [
         jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
         for leaf in jax.tree.leaves(drawn)

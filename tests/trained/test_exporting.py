@@ -1,4 +1,4 @@
-"""A trained run taken out of the library: loaded, exported, and driven on the real dm_control."""
+"""Trained runs outside the library: loaded, exported, and run on the real dm_control."""
 
 import json
 
@@ -112,7 +112,8 @@ def test_an_export_refuses_what_it_would_have_to_replace_before_it_computes_anyt
         (
             "numpy",
             tmp_path / "file",
-            "file is a file, but the form numpy is a folder of policy.costate, costate_policy.py, README.md",
+            "file is a file, but the format numpy is a folder of policy.costate, costate_policy.py, "
+            "README.md",
         ),
         ("onnx", tmp_path / "link", "it is a symbolic link to"),
     ):
@@ -144,13 +145,14 @@ def test_onnx_runtime_drives_dm_control_like_the_policy_itself(run, capsys):
     policy, step = costate.load(run), onnx_step((run.path / "export" / "policy.onnx").read_bytes())
     for seed in (0, 1):
         mine, theirs = (play(each, policy.state_size, seed, 0.5, 250) for each in (policy.predict, step))
-        # Differences of 1e-7 in a control grow while the pole swings; over a quarter of an episode they stay far below this.
+        # Differences of 1e-7 in a control grow while the pole swings; over a quarter of an episode they stay
+        # far below this.
         np.testing.assert_allclose(mine, theirs, rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_onnx_runtime_on_dm_control_has_the_returns_of_evaluate(run):
-    """Returns of 40 whole episodes against 100 of `costate evaluate`, by the two-sample test of Kolmogorov and Smirnov."""
+    """Compare 40 returns with 100 of `costate evaluate` by the two-sample Kolmogorov–Smirnov test."""
     costate.export(run, "onnx")
     policy, step = costate.load(run), onnx_step((run.path / "export" / "policy.onnx").read_bytes())
     found = [play(step, policy.state_size, seed, 0.5, 1000) for seed in range(40)]

@@ -18,7 +18,7 @@ from costate.trained.random_controls import RandomReturn, play_random, random_re
 
 
 def expected_return_of_uniform_controls() -> float:
-    """On LQR: E x'Qx follows the covariance, which grows by that of the control, u ~ U(−6, 6) with a variance of 6²/3."""
+    """Return E Σ x'Qx on LQR from the covariance, which grows by that of u ~ U(−6, 6), a variance of 6²/3."""
     problem = lqr()
     variance = REGULATOR_LIMIT**2 / 3.0
     covariance, cost = problem.initial_covariance, 0.0
@@ -141,7 +141,8 @@ def test_a_report_has_a_row_of_random_controls_below_each_task(monkeypatch):
     )
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row)[:3] for row in page.split("<tr>") if "<td" in row]
     assert [(task, variant) for task, variant, _ in rows] == [
-        ("LQR", "a"), ("LQR", "b"), ("LQR", "random controls"), ("Unbounded", "a"), ("Slow", "a"), ("Slow", "random controls"),
+        ("LQR", "a"), ("LQR", "b"), ("LQR", "random controls"),
+        ("Unbounded", "a"), ("Slow", "a"), ("Slow", "random controls"),
     ]  # fmt: skip
     assert [value for _, variant, value in rows if variant == "random controls"] == ["-2633.1", "0.500"]
     assert "uniform within their bounds, over 32 episodes" in page

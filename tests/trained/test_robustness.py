@@ -85,7 +85,7 @@ def test_an_evaluation_without_the_bursts_of_training_is_found_again(tmp_path):
 
 
 def test_an_evaluation_with_the_random_numbers_of_an_earlier_version_is_read_but_not_reused(tmp_path):
-    """Its blackouts are others than those of new evaluations, with which it would stand in one curve."""
+    """Its blackouts differ from those of new evaluations, which would share a curve with it."""
     run = Run(tmp_path, RunConfig("LQR"))
     run.evaluations.mkdir()
     record = {"task": "LQR", "dropout": 0.5, "seed": 0, "env_steps": 0, "returns": [1.0, 2.0], "faults": {}}
@@ -121,7 +121,7 @@ def test_the_table_shows_means_and_area(runs):
 
 @pytest.fixture
 def played(monkeypatch):
-    """What would be played: names of runs and sensors, in their order, each with a return of 1."""
+    """Record the run names and sensors of evaluations instead of playing them, each with a return of 1."""
     found: list[tuple[str, SensorConfig]] = []
 
     def play(run, *, sensors, episodes, seed, **_):
@@ -135,7 +135,7 @@ def played(monkeypatch):
 
 
 def untrained(folder, name, task="LQR", **settings):
-    """A run of which nothing but its config is needed."""
+    """Return the folder of a run that has a config and nothing else."""
     return str(create_run(folder / name, RunConfig(task, **settings), {}, overwrite=False).path)
 
 
@@ -265,7 +265,8 @@ def test_a_script_gets_one_document_and_progress_never_falls(runs, tmp_path, cap
     assert found["runs"][0]["values"] == [0.25, 0.75]
     assert "at 0.75 blackout" in captured.err
     told = []
-    # More than the 32 episodes of one round, at a seed that nobody has evaluated: two rounds for each of two values.
+    # More than the 32 episodes of one round, at a seed that nobody has evaluated: two rounds for each of two
+    # values.
     measure(runs[0], (0.25, 0.75), 33, 5, print, tell=lambda share, what: told.append((share, what)))
     assert [share for share, _ in told] == [0.0, 0.25, 0.5, 0.75]
     assert told[1][1] == f"{runs[0].path} at 0.25 blackout: 17 of 33 episodes"

@@ -1,4 +1,4 @@
-"""What a trained policy is evaluated with: the faults of training, what is asked for instead, and what gives way where both cannot be."""
+"""Sensors of an evaluation: those of training, changed settings, and conflicts between them."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from costate.training.loop import train
 
 
 def at(dropout: float, **trained) -> SensorConfig:
-    """Sensors at a blackout probability, of a policy that was trained with 50 % and other settings."""
+    """Return sensors at a blackout probability for a policy trained with 50 % blackout and other settings."""
     return sensors_at(RunConfig("LQR", sensors=SensorConfig(0.5, **trained)), dropout)
 
 
@@ -35,7 +35,8 @@ def test_what_is_inherited_from_training_is_left_out_where_it_has_nothing_to_act
 
 
 def test_inherited_bursts_are_as_long_as_a_blackout_needs_and_it_is_said():
-    # With one step of sight between two bursts of L steps it is dark for L/(L + 1) of the time: 7/8 with 7 steps, 3/4 with 3.
+    # With one step of sight between two bursts of L steps it is dark for L/(L + 1) of the time: 7/8 with 7
+    # steps, 3/4 with 3.
     assert at(0.875, burst_length=5.0).burst_length == 7.0
     assert at(0.75, burst_length=5.0).burst_length == 5.0
     assert at(1.0, burst_length=5.0).burst_length == 5.0
@@ -88,8 +89,8 @@ def test_what_was_trained_under_one_fault_is_evaluated_under_any(faulty_run):
     as_trained, path = evaluate(faulty_run, episodes=4)
     assert as_trained.faults == {"burst_length": 3.0, "noise": 0.05, "delay": 1, "stuck": 0.05}
     assert (
-        path.name
-        == "step_000000001600_dropout_0.3_burst_length_3.0_delay_1_noise_0.05_stuck_0.05_episodes_4_seed_0.json"
+        path.name == "step_000000001600_dropout_0.3_burst_length_3.0_delay_1_noise_0.05_stuck_0.05"
+        "_episodes_4_seed_0.json"
     )
     other, _ = evaluate(faulty_run, sensors=SensorConfig(0.0, hide=("velocity",)), episodes=4)
     assert other.faults == {"hide": ("velocity",)}
@@ -140,7 +141,8 @@ def test_evaluate_takes_what_is_not_said_from_training(faulty_run, capsys):
     assert main(["evaluate", str(faulty_run.path), "--mask-input", "none"]) == 1
     assert "mask_input is none, but the policy was trained with bit" in capsys.readouterr().err
     assert open_run(faulty_run.path).config.sensors.noise == 0.05
-    # The bursts of training have nothing to act on; those that are asked for are a contradiction, were they also in training.
+    # The bursts of training have nothing to act on; those that are asked for are a contradiction, were they
+    # also in training.
     assert main(["evaluate", str(faulty_run.path), "--dropout", "0", "--episodes", "2"]) == 0
     assert "LQR at 0% blackout, stuck 0.05, noise 0.05, delay 1, 2 episodes" in capsys.readouterr().out
     assert main(["evaluate", str(faulty_run.path), "--dropout", "0", "--burst-length", "3"]) == 1

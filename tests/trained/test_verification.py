@@ -1,4 +1,4 @@
-"""`costate verify`: iterations of a run once more, and what is said of what was compared and what was not."""
+"""`costate verify`: train iterations of a run again, and say what was compared and what was not."""
 
 import dataclasses
 import hashlib
@@ -39,12 +39,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory, quick_config: RunConfig) -> l
 
 @pytest.fixture
 def copy(runs: list[Run], tmp_path: pathlib.Path) -> Run:
-    """The second seed, to be altered: three iterations, and a checkpoint and a milestone after each."""
+    """The second seed, to be altered: three iterations, with a checkpoint and a milestone after each."""
     return open_run(shutil.copytree(runs[1].path, tmp_path / "copy"))
 
 
 def alter_row(run: Run, iteration: int, metric: str) -> tuple[float, float]:
-    """Make the smallest change of one number of the log; returns what it is then, and what it was."""
+    """Make the smallest possible change of one number of the log; return the new and the old number."""
     rows = run.read_metrics()
     true = rows[iteration - 1][metric]
     rows[iteration - 1][metric] = math.nextafter(true, math.inf)
@@ -53,7 +53,7 @@ def alter_row(run: Run, iteration: int, metric: str) -> tuple[float, float]:
 
 
 def alter_weight(folder: pathlib.Path) -> str:
-    """Flip the last bit of one weight and make all digests right again; returns the name of the array."""
+    """Flip the last bit of one weight and correct all digests; return the name of the array."""
     file, record = folder / "state.safetensors", folder / "checkpoint.json"
     tensors = safetensors.numpy.load_file(file)
     name = next(name for name in sorted(tensors) if "policy" in name and tensors[name].dtype == np.float32)
@@ -75,8 +75,8 @@ def test_a_run_is_the_same_again_and_exactly_what_was_compared_is_said(
     assert verdict.startswith("the same, bit for bit: iterations 1 to 2 of 3, all ")
     assert "; milestones at steps 0, 4,000 and 8,000; checkpoints at steps 4,000 and 8,000 (" in verdict
     assert (
-        rest
-        == "not compared: iteration 3; milestone at step 12,000; checkpoint at step 12,000 (--all trains all of the log again)"
+        rest == "not compared: iteration 3; milestone at step 12,000; checkpoint at step 12,000 "
+        "(--all trains all of the log again)"
     )
     # One altered number is found, and told with what it was.
     altered, true = alter_row(copy, 2, "losses/policy")
@@ -108,7 +108,7 @@ def test_what_was_not_done_again_is_not_vouched_for(copy: Run, capsys: pytest.Ca
 
 @pytest.mark.thorough
 def test_every_weight_is_compared_whatever_was_saved(copy: Run) -> None:
-    """One bit of a checkpoint, a count in another, and a milestone that was cut off."""
+    """Alter one bit of a checkpoint and a count in another, and truncate a milestone."""
     alter_weight(copy.checkpoints / "step_000000004000")
     record = copy.checkpoints / "step_000000008000" / "checkpoint.json"
     document = json.loads(record.read_text())
@@ -124,7 +124,7 @@ def test_every_weight_is_compared_whatever_was_saved(copy: Run) -> None:
     assert not result.differences
     found = {(each.saved.env_steps, each.saved.kind): each.what for each in result.altered}
     assert found.keys() == {(4000, "checkpoint"), (8000, "checkpoint"), (0, "milestone")}
-    assert found[8000, "checkpoint"] == "its counts of episodes that were started differ when trained again"
+    assert found[8000, "checkpoint"] == "its counts of started episodes differ when trained again"
     assert "truncated or was altered" in found[0, "milestone"]
 
 
@@ -136,13 +136,14 @@ def test_a_row_that_is_missing_is_found(copy: Run) -> None:
     copy.metrics.write_text(lines[0] + lines[0])
     with pytest.raises(
         RunDirectoryError,
-        match=r"Row 2 of .*metrics.jsonl is that of iteration 1, but rows have the iterations 1, 2, 3, … once",
+        match=r"Row 2 of .*metrics.jsonl is that of iteration 1, but rows have the iterations "
+        r"1, 2, 3, … once",
     ):
         verify(copy)
 
 
 def test_rows_that_are_missing_at_the_end_are_found(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was saved says how far the run had come."""
+    """The saved states show how far the run had come."""
     lines = copy.metrics.read_text().splitlines(keepends=True)
     copy.metrics.write_text("".join(lines[:2]))
     assert cli.main(["verify", str(copy.path)]) == 0
@@ -185,16 +186,16 @@ def short(learner: str = "ppo") -> RunConfig:
 
 
 def test_a_run_that_slowed_down_is_followed(tmp_path: pathlib.Path) -> None:
-    """One that diverges in its second iteration, goes back to the first and gets through at half its rate."""
+    """The run diverges in its second iteration and goes on from the first at half its learning rate."""
     config = dataclasses.replace(short(), diverged="slow-down")
     advance, lost = training.advance, iter([False, True])
 
-    def sick(group, programs, position):
+    def diverging(group, programs, position):
         position, rows = advance(group, programs, position)
         return position, [row | {"losses/value": math.nan} if next(lost, False) else row for row in rows]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "advance", sick)
+        patch.setattr(training, "advance", diverging)
         run = train(config, tmp_path / "run").run
     run = open_run(run.path)
     assert run.history == (Stretch(0, 800), Stretch(1, 800, slowdowns=1))
@@ -210,15 +211,15 @@ def test_a_run_that_slowed_down_is_followed(tmp_path: pathlib.Path) -> None:
 def test_a_run_that_was_made_longer_is_followed(
     learner: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With PPO the learning rate of the last iterations is that of the longer run; with soft actor-critic, all of the replay is compared too."""
+    """PPO's last learning rates are those of the longer run; SAC's whole replay is compared too."""
     run = train(short(learner), tmp_path / "run").run
     resume(run.path, steps=1600, evaluate_every=800)
     assert cli.main(["verify", str(run.path), "--all"]) == 0
     output = capsys.readouterr().out
     assert "the same, bit for bit: iterations 1 to 4 of 4, all " in output
     assert (
-        "milestones at steps 0, 400, 800, 1,200 and 1,600; checkpoints at steps 800, 1,200 and 1,600; best policy at step 1,600 ("
-        in output
+        "milestones at steps 0, 400, 800, 1,200 and 1,600; checkpoints at steps 800, 1,200 and 1,600; best "
+        "policy at step 1,600 (" in output
     )
     assert "not compared: 2 numbers of eval/*" in output
     # The history is what makes them the same.
@@ -232,7 +233,10 @@ def test_a_run_that_was_made_longer_is_followed(
 def test_what_was_trained_elsewhere_is_left_out(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that began on another machine: its first iteration can be compared, and what follows would differ without being wrong."""
+    """The first iteration of a run that began on another machine can be compared.
+
+    Later ones would differ without being wrong.
+    """
     config = short()
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "run", reporter=Breaker(after=2))
@@ -247,7 +251,8 @@ def test_what_was_trained_elsewhere_is_left_out(
     assert verdict.startswith("the same, bit for bit: iteration 1 of 2, all ")
     assert rest == "not compared: iteration 2; milestone at step 800; checkpoint at step 800"
     assert why == (
-        f"stopped after iteration 1: after iteration 1 it was continued elsewhere (processor was abacus and is {here}), with other last bits"
+        "stopped after iteration 1: after iteration 1 it was continued on another setup "
+        f"(processor was abacus and is {here}), which changes the last bits"
     )
 
 
@@ -267,7 +272,7 @@ def test_a_slowdown_of_which_nothing_was_noted_ends_it(tmp_path: pathlib.Path) -
     assert (result.same, result.iterations) == (True, 1)
     assert (
         result.stopped
-        == "it diverged and slowed down by itself after iteration 1 or later, and nothing was noted of when"
+        == "it diverged and slowed down after iteration 1 or later, but when exactly was not recorded"
     )
     for folder in (*folders(run.checkpoints)[1:2], *folders(run.milestones)[1:]):
         shutil.rmtree(folder)

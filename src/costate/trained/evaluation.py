@@ -37,22 +37,23 @@ from costate.trained.trained import Point, load_controller
 from costate.training.programs import program_name
 from costate.training.startup import forget_uncacheable, prepare_jax
 
-# Pools larger than this take longer to build than they save in stepping.
+# Building a larger pool of environments takes longer than it saves in stepping.
 LARGEST_BATCH = 32
 # Most systems allow 255 bytes, and a file is first written as `.NAME.partial`.
 LONGEST_NAME = 255 - len("..partial")
-# Added to the seed, so that evaluation never meets the episodes of training.
+# Added to the seed, so that evaluation never plays the episodes of training.
 SEED_OFFSET = 1_000_003
-# Folded into the seed's key, so that evaluation never meets the blackouts of training: training splits that key, and a split gives the same keys as
-# folding in small numbers.
+# Folded into the seed's key, so that evaluation never draws the blackouts of training. Training splits that
+# key, and a split gives the same keys as folding in small numbers.
 DOMAIN = 0x4556_414C
-# Version of the random numbers: evaluations of version 1, which do not say so, used keys that training uses too.
+# Version of the random numbers. Evaluations of version 1 do not record it; they used keys that training uses
+# too.
 DRAWS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Returns of whole episodes under one kind of sensors."""
+    """Returns of whole episodes under one setting of the sensors."""
 
     task: str
     dropout: float
@@ -61,7 +62,7 @@ class Evaluation:
     """Training steps of the checkpoint that was evaluated."""
     returns: tuple[float, ...]
     faults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What was wrong with the sensors beside blackouts of whole observations, by the names of the settings."""
+    """Sensor faults other than blackouts of whole observations, by the names of the settings."""
     draws: int = DRAWS
     """Version of the random numbers. The same seed gives other blackouts in another version."""
 
@@ -75,22 +76,22 @@ class Evaluation:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """The interquartile range's ends."""
+        """The ends of the interquartile range."""
         low, high = np.percentile(self.returns, [25, 75])
         return float(low), float(high)
 
 
 class Regret(NamedTuple):
-    """How far evaluated returns are from the best mean return that is possible, as a share of that."""
+    """Shortfall of the mean return from the best possible mean return, as a share of that optimum."""
 
     optimum: float
     share: float
     standard_error: float
-    """Of the share; not a number where a single episode was played."""
+    """Standard error of ``share``; NaN after a single episode."""
 
 
 def regret(result: Evaluation) -> Regret | None:
-    """None where nobody knows the task's optimum."""
+    """Return the regret of an evaluation; None if the task's optimum is unknown."""
     # Optima are known for the paper's blackouts alone.
     optimum = None if result.faults else TASKS[result.task].optimum(result.dropout)
     if optimum is None:
@@ -115,12 +116,14 @@ def evaluate(
     warn: Callable[[str], None] = warnings.warn,
     tell: Tell = nobody,
 ) -> tuple[Evaluation, pathlib.Path]:
-    """Play ``episodes`` episodes with a run's newest checkpoint; return the result and the file it was written to.
+    """Play episodes with a run's newest checkpoint; return the result and the file it was written to.
 
-    ``step`` names another checkpoint or milestone, or "best" for the best policy of those evaluated during training.
+    ``step`` names another checkpoint or milestone, or "best" for the best policy of those evaluated during
+    training.
 
-    ``sensors`` default to those that the run was trained with, and ``dropout`` to theirs. Bursts and held values that are as in training are left out
-    where nothing goes dark, and bursts are longer, with a warning, where they are too short for the probability.
+    ``sensors`` default to those of training, and ``dropout`` to theirs. Settings of bursts and held values
+    that are inherited from training are dropped where nothing goes dark. Inherited bursts that are too short
+    for the probability are lengthened, with a warning.
     """
     prepare_jax()
     run = run if isinstance(run, Run) else open_run(pathlib.Path(run))
@@ -150,10 +153,12 @@ def evaluated_sensors(
     given: Collection[str] = (),
     warn: Callable[[str], None] = lambda text: None,
 ) -> SensorConfig:
-    """Other sensors for a trained policy, which is told beside them what it was told in training; raises if they do not fit the task.
+    """Return the sensors to evaluate a trained policy with; raise if they do not fit the task.
 
-    How faults do harm (``MODIFIERS``) is inherited where it is as in training and not among the names that were ``given``. What is inherited cannot
-    be a contradiction: it is left out where it has nothing to act on, and bursts are as long as they must be.
+    The mask input is always that of training. The settings in ``MANNERS`` (burst lengths and the like) count
+    as inherited if they equal those of training and are not among the names in ``given``. Inherited settings
+    never cause an error: they are dropped where they have no effect, and bursts are lengthened as far as
+    necessary.
     """
     trained, task = config.sensors, config.task_record
     inherited = [
@@ -169,21 +174,21 @@ def evaluated_sensors(
             if getattr(chosen, fault) > 0.0
         )
         warn(
-            f"{name} is {getattr(chosen, name):.4g} and not {getattr(trained, name):.4g} as in training, the least that is possible where {often}. "
-            f"Give {name} for longer bursts."
+            f"{name} is {getattr(chosen, name):.4g} and not {getattr(trained, name):.4g} as in training, "
+            f"the least that is possible where {often}. Give {name} for longer bursts."
         )
     return chosen
 
 
 def sensors_at(config: RunConfig, dropout: float) -> SensorConfig:
-    """The sensors of training at another blackout probability."""
+    """Return the sensors of training at another blackout probability."""
     return evaluated_sensors(config, dataclasses.replace(config.sensors, dropout=dropout))
 
 
 def play(
     task: str, agent: AbstractAgent, sensors: SensorConfig, episodes: int, seed: int, tell: Tell = nobody
 ) -> Float[np.ndarray, " N"]:
-    """Returns of ``episodes`` episodes, in rounds of as many environments as are worth building."""
+    """Return the returns of ``episodes`` episodes, played in batches of at most ``LARGEST_BATCH``."""
     rounds = -(-episodes // LARGEST_BATCH)
     batch = -(-episodes // rounds)
     env = make_env(task, batch, [seed + SEED_OFFSET], sensors)
@@ -206,12 +211,12 @@ def play(
 
 
 def round_keys(seed: int, rounds: int) -> Key[Array, " R"]:
-    """Random keys of the rounds of an evaluation. Training derives none of them, whatever its seed."""
+    """Return the random keys of an evaluation's rounds. Training derives none of them, whatever its seed."""
     return jax.random.split(jax.random.fold_in(jax.random.key(seed), DOMAIN), rounds)
 
 
 def to_json(result: Evaluation) -> dict[str, Any]:
-    """What is written of an evaluation: its summary, and every return."""
+    """Return the JSON document of an evaluation: its summary, and every return."""
     low, high = result.quartiles
     summary = {
         "mean": result.mean,
@@ -243,16 +248,16 @@ def _file(
     )
     name = f"step_{env_steps:012d}_dropout_{dropout:g}{others}_episodes_{episodes}_seed_{seed}.json"
     if len(name.encode()) > LONGEST_NAME:
-        # What stands in the document in full.
+        # The document has the faults in full.
         name = name.replace(others, f"_faults_{hashlib.sha256(others.encode()).hexdigest()[:16]}")
     return run.evaluations / name
 
 
 def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 0) -> Evaluation | None:
-    """Return the evaluation of the newest checkpoint that was made with these settings and with the random numbers of this version.
+    """Return the evaluation of the newest checkpoint with these settings; None if none can be read.
 
-    None if there is none, or none that can be read. One with other random numbers is not reused: its blackouts are others than those of the
-    evaluations that it would be compared with.
+    An evaluation with another version of the random numbers is not reused: its blackouts differ from those of
+    the evaluations that it would be compared with.
     """
     found = read_evaluation(
         _file(run, newest_steps(run.checkpoints), sensors.dropout, sensors.other_faults, episodes, seed)
@@ -261,13 +266,13 @@ def find_evaluation(run: Run, sensors: SensorConfig, episodes: int, seed: int = 
 
 
 def read_evaluation(path: pathlib.Path) -> Evaluation | None:
-    """What :func:`evaluate` wrote to ``path``; None if that is missing or damaged."""
+    """Read what :func:`evaluate` wrote to ``path``; None if it is missing or damaged."""
     try:
         record = json.loads(path.read_text())["evaluation"]
         returns, dropout = tuple(float(value) for value in record["returns"]), float(record["dropout"])
         if not returns or not np.isfinite(returns).all() or not 0.0 <= dropout <= 1.0:
             return None
-        # Older evaluations knew no other faults.
+        # Older evaluations do not record other faults.
         faults = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in record.get("faults", {}).items()

@@ -1,4 +1,7 @@
-"""From a run to files that act without it: a checkpoint as a bundle, and that in other forms, each compared with the policy before it is kept."""
+"""Export a run's policy to files that work without the run.
+
+Each is compared with the policy before it is written.
+"""
 
 import dataclasses
 import importlib.metadata
@@ -35,7 +38,7 @@ FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE = "policy.costate", "costate_policy.py", "README.md"
 FOLDER = "export"
-# The files of each form, in the order in which they are made.
+# The files of each format, in the order in which they are made.
 FILES: dict[str, tuple[str, ...]] = {
     "bundle": (BUNDLE_FILE,),
     "numpy": (BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE),
@@ -46,26 +49,27 @@ FILES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What was written, and how it compares."""
+    """The files of an export, and how the exported policy compares with the original."""
 
     files: tuple[pathlib.Path, ...]
     parity: Parity
     microseconds: float
     """Median time of one step for batch 1."""
     reads: str
-    """The groups of sensors that the policy reads."""
+    """Sensor groups that the policy reads."""
     trained_with: str
-    """The sensors of its training."""
+    """Sensors in training."""
 
 
 def load_policy(
     source: Run | str | os.PathLike[str], step: Point = None, warn: Callable[[str], None] = warnings.warn
 ) -> Policy:
-    """The policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
+    """Load the policy of a run's newest checkpoint (or of that at ``step``), or of a bundle."""
     if not isinstance(source, Run) and pathlib.Path(source).is_file():
         if step is not None:
             raise ConfigError(
-                f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. Leave it out."
+                f"step is {step}, but {os.fspath(source)} is a bundle, which holds one policy only. "
+                "Leave step out."
             )
         return Policy(read(source))
     return Policy(
@@ -74,12 +78,12 @@ def load_policy(
 
 
 def bundle_of(run: Run, step: Point = None, warn: Callable[[str], None] = warnings.warn) -> Bundle:
-    """A run's policy with all that is needed to use it elsewhere; it does not read sensors that were hidden in training."""
+    """Return a run's policy as a bundle that does not read the sensors hidden in training."""
     return without_groups(trained_bundle(run, step, warn), hidden_groups(run))
 
 
 def hidden_groups(run: Run) -> tuple[str, ...]:
-    """Groups of sensors that the run's task shows, and its policy was trained without."""
+    """Return the sensor groups of the run's task that were hidden in training."""
     layout = run.config.task_record.observation
     absent = np.split(
         absent_sensors(run.config.sensors, layout), np.cumsum([size for _, size in layout])[:-1]
@@ -88,13 +92,15 @@ def hidden_groups(run: Run) -> tuple[str, ...]:
 
 
 def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle:
-    """A run's policy as it was trained, with inputs for all sensors of its task."""
+    """Return a run's policy as it was trained, with inputs for all sensors of its task."""
     checkpoint, controller = load_controller(run, step, warn)
     config = run.config
     if not isinstance(controller, AbstractNetworkController):
-        raise ExportError(f"What acts in {run.path} is a {type(controller).__name__}, which has no bundle.")
+        raise ExportError(
+            f"{run.path} cannot be exported: its controller is a {type(controller).__name__}, not a network."
+        )
     tensors = _normaliser(controller) | to_tensors(controller.weights)
-    # The bounds are known to the engine alone.
+    # Only the engine knows the bounds.
     env = config.task_record.build(1, [0])
     low, high = np.asarray(env.action_low, float).tolist(), np.asarray(env.action_high, float).tolist()
     env.close()
@@ -110,7 +116,7 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
         "sensors": encode(config.sensors),
         "provenance": {
             "task": config.task,
-            # Some environments do not say how long a step takes, and JSON has no word for what is not a number.
+            # Some environments do not report how long a step takes, and JSON has no NaN.
             "control_timestep": timestep
             if math.isfinite(timestep := config.task_record.control_timestep)
             else None,
@@ -135,15 +141,18 @@ def export(
     step: Point = None,
     tell: Tell = nobody,
 ) -> Exported:
-    """Write a policy in another form, after 1,000 random steps in which it had to act like the policy; raises and writes nothing if it does not."""
+    """Write a policy in another format; raise and write nothing if it acts differently.
+
+    The exported policy is compared with the original over 1,000 random steps.
+    """
     if format not in FORMATS:
         raise ConfigError(f"Unknown format {format!r}. {nearest(format, FORMATS)}")
-    # Before anything is computed.
+    # Fail before anything is computed.
     targets = _targets(_default_place(source, format) if out is None else out, format)
     tell(0.0, "reading the policy")
     policy = load_policy(source, step)
     _check_narrowed(policy, source, step)
-    tell(0.3, f"making its {format} form")
+    tell(0.3, f"converting it to {format}")
     contents, runner = _form(policy, format)
     tell(0.5, "comparing both over 1,000 random steps")
     parity = check_parity(policy, runner, format)
@@ -162,19 +171,19 @@ def export(
 
 
 def reads(policy: Policy) -> str:
-    """The groups of sensors that a policy reads, with their sizes."""
+    """Return the sensor groups that a policy reads, with their sizes."""
     return ", ".join(f"{name} ({size})" for name, size in policy.observation_layout)
 
 
 def trained_with(policy: Policy) -> str:
-    """The sensors of a policy's training: how they failed, which were hidden, and whether it is told what it sees."""
+    """Describe the sensors in training: their faults, which were hidden, and the policy's mask input."""
     recorded = {name: value for name, value in policy.description["sensors"].items() if name != "absent"}
     if "dropout" not in recorded:
         return "sensors of training not recorded"
     try:
         failing = str(decode(SensorConfig, recorded, "sensors"))
     except ConfigError:
-        # Of a later version, or of another program.
+        # Written by a later version or by another program.
         failing = json.dumps(recorded)
     absent = ", ".join(f"{name} ({size})" for name, size in policy.absent_sensors)
     told = {
@@ -182,11 +191,12 @@ def trained_with(policy: Policy) -> str:
         "bit": "; told whether anything was seen",
         "bits": "; told of every sensor whether it was seen",
     }
-    return f"{failing}{f'; without {absent}, which it does not read' if absent else ''}{told[policy.description['mask_input']]}"
+    hidden = f"; without {absent}, which it does not read" if absent else ""
+    return f"{failing}{hidden}{told[policy.description['mask_input']]}"
 
 
 def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: Point) -> None:
-    """Compare a policy that does not read hidden sensors with that of training, which read them as 0; raises if they differ."""
+    """Raise unless a policy without inputs for hidden sensors acts like the trained one, with 0 there."""
     if not policy.absent_sensors or (not isinstance(source, Run) and pathlib.Path(source).is_file()):
         return
     run = source if isinstance(source, Run) else open_run(pathlib.Path(source))
@@ -199,13 +209,18 @@ def _check_narrowed(policy: Policy, source: Run | str | os.PathLike[str], step: 
 
 
 def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
-    """The files that an export writes: several into a folder, and one into an existing folder or under the name that is given."""
+    """Return the files that an export writes; raise if they cannot be written.
+
+    A format of several files needs a folder. A single file goes into an existing folder or under the given
+    name.
+    """
     names = FILES[format]
     if len(names) == 1:
         return [output_file(where, names[0])]
     if where.exists() and not where.is_dir():
         raise ExportError(
-            f"{where} is a file, but the form {format} is a folder of {', '.join(names)}. Give a folder with --out."
+            f"{where} is a file, but the format {format} is a folder of {', '.join(names)}. "
+            "Give a folder with --out."
         )
     for name in names:
         check_replaceable(where / name)
@@ -213,7 +228,7 @@ def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
 
 
 def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
-    """The files of a format by their names, and the exported policy as it runs from them."""
+    """Return the contents of a format's files by name, and the exported policy as it runs from them."""
     bundle = pack(policy.bundle)
     if format == "bundle":
         return {BUNDLE_FILE: bundle}, bundle_step(bundle)
@@ -223,7 +238,7 @@ def _form(policy: Policy, format: str) -> tuple[dict[str, bytes], Step]:
             bundle
         )
     if format == "onnx":
-        # Imported where it is needed: the package onnx is an extra.
+        # Imported here, because the package onnx is optional.
         from costate.deploy.onnx_graph import onnx_model
 
         model = onnx_model(policy.bundle)

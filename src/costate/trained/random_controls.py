@@ -1,4 +1,4 @@
-"""What uniform random controls return on a task, so that a return can be told from nothing learnt."""
+"""The return of uniform random controls on a task: the baseline of a policy that has learnt nothing."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ from costate.runs.machine import versions
 from costate.trained.evaluation import LARGEST_BATCH, play
 from costate.training.startup import cache_directory, prepare_jax
 
-# One round of an evaluation.
+# One batch of an evaluation.
 EPISODES = LARGEST_BATCH
 SEED = 0
 
@@ -43,7 +43,7 @@ class RandomReturn(NamedTuple):
 
 
 class RandomAgent(AbstractAgent):
-    """Controls that are uniform within the bounds of the actuators, whatever is seen."""
+    """Draws controls uniformly within the bounds of the actuators, whatever it observes."""
 
     key: Key[Array, ""]
 
@@ -56,20 +56,23 @@ class RandomAgent(AbstractAgent):
         key, key_control = jax.random.split(memory)
         if np.max(np.abs([env.action_low, env.action_high])) > WIDEST_BOUND:
             raise CostateError(
-                "The controls of this task have no bounds, so that there are no uniform random ones."
+                "The controls of this task have no bounds, so there are no uniform random ones."
             )
         control = jax.random.uniform(key_control, (env.batch_size, env.action_size), minval=-1.0)
         return to_bounds(control, env.action_low, env.action_high), key
 
 
 def random_return(task: str, tell: Tell = nobody) -> RandomReturn:
-    """Return what random controls return on a task; that of a task of the library is played once and kept in the user's cache."""
+    """Return the mean return of random controls on a task.
+
+    For a built-in task it is computed once and kept in the user's cache.
+    """
     file = _file(task)
     if file is not None and (kept := _read(file)) is not None:
         return kept
     found = play_random(task, tell=tell)
     if file is not None:
-        # It can be played again.
+        # Failing to write the cache does no harm: it can be computed again.
         with contextlib.suppress(OSError, CostateError):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, json.dumps(found._asdict()).encode())
@@ -77,7 +80,7 @@ def random_return(task: str, tell: Tell = nobody) -> RandomReturn:
 
 
 def play_random(task: str, episodes: int = EPISODES, seed: int = SEED, tell: Tell = nobody) -> RandomReturn:
-    """Play episodes with random controls. What sensors show does not matter."""
+    """Play episodes with random controls. The sensors do not matter."""
     prepare_jax()
     returns = play(task, RandomAgent(jax.random.key(seed)), SensorConfig(dropout=0.0), episodes, seed, tell)
     error = float(np.std(returns, ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else float("nan")
@@ -85,7 +88,10 @@ def play_random(task: str, episodes: int = EPISODES, seed: int = SEED, tell: Tel
 
 
 def _file(task: str) -> pathlib.Path | None:
-    """Where the return of a task of the library is kept; None for one of the user's, which may change, and for a user without a home."""
+    """Return the cache file of a task's return.
+
+    None for a task of the user's, which may change, and for a user without a home directory.
+    """
     folder = cache_directory()
     if folder is None or task not in BUILT_IN:
         return None

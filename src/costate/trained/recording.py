@@ -1,6 +1,7 @@
-"""One episode of a policy with exact states, which the engines that it is trained in do not show.
+"""Record an episode of a policy with exact physical states, which the training engines do not show.
 
-Everything is computed in float64, the policy's own arithmetic included: the derivatives are then those of the very function that acted.
+Everything is computed in float64, including the policy's own arithmetic, so that derivatives are those of the
+very function that acted.
 """
 
 import dataclasses
@@ -25,17 +26,17 @@ class Episode:
 
     task: Task
     controller: AbstractController
-    """What acted, in float64."""
+    """The controller that acted, in float64."""
     stage: AbstractStage
-    """Where it was played; it remembers the states x_0 … x_T."""
+    """The simulator it was played in, which remembers the states x_0 … x_T."""
     observations: Float[np.ndarray, "T O"]
-    """y_t before blackout."""
+    """y_t before blackouts."""
     seen: Bool[np.ndarray, " T"]
     """m_t: whether the policy saw y_t or zeros."""
     memories: PyTree[Float[np.ndarray, "T ..."]]
-    """What the controller remembered before it read y_t."""
+    """The controller's memory before it read y_t."""
     features: Float[np.ndarray, "T F"]
-    """ỹ_t."""
+    """ỹ_t, the encoded observation."""
     hiddens: Float[np.ndarray, "T H"]
     """h_t, after y_t was read."""
     controls: Float[np.ndarray, "T U"]
@@ -48,31 +49,35 @@ class Episode:
 def record_episode(
     task: str, controller: AbstractController, *, seed: int, dropout: float, steps: int | None = None
 ) -> Episode:
-    """Play one episode; ``steps`` defaults to the task's length, and may exceed it, since no time limit is applied."""
+    """Play one episode of ``steps`` control steps.
+
+    ``steps`` defaults to the task's length and may exceed it, since no time limit is applied.
+    """
     record, sensors = TASKS[task], SensorConfig(dropout)
     steps = record.episode_steps if steps is None else steps
     if steps < 1:
         raise ConfigError(
-            f"steps is {steps}, but an episode needs at least 1. The task's own length is {record.episode_steps}."
+            f"steps is {steps}, but an episode needs at least 1. "
+            f"The task's own length is {record.episode_steps}."
         )
     seen = np.random.default_rng(seed).random(steps) >= sensors.dropout
     stage = record.stage(seed)
     with jax.enable_x64(True):
-        return _play(record, stage, in_double(controller), seen)
+        return _play(record, stage, in_float64(controller), seen)
 
 
-def in_double(controller: AbstractController) -> AbstractController:
-    """The same controller in float64; call it where that is switched on."""
-    # Through NumPy, because JAX would compile a conversion for every shape.
-    doubled: AbstractController = jax.tree.map(
+def in_float64(controller: AbstractController) -> AbstractController:
+    """Return the same controller in float64. Call it with 64-bit mode enabled."""
+    # Converted by NumPy, because JAX would compile a conversion for every shape.
+    converted: AbstractController = jax.tree.map(
         lambda leaf: jnp.asarray(np.asarray(leaf, np.float64)) if eqx.is_inexact_array(leaf) else leaf,
         controller,
     )
-    return doubled
+    return converted
 
 
 def one_step(observation: Float[Array, " O"], seen: Bool[Array, ""], is_first: Bool[Array, ""]) -> TimeStep:
-    """What a controller of one stream is shown: ỹ = m y."""
+    """Return the time step that a controller of one stream observes: ỹ = m y."""
     shown = jnp.where(seen, observation, jnp.zeros_like(observation))
     no = jnp.zeros(1, bool)
     return TimeStep(shown[None], jnp.zeros(1), jnp.ones(1), is_first[None], no, observation[None], seen[None])
@@ -87,7 +92,7 @@ def _respond(
     is_first: Bool[Array, ""],
     memory: Carry,
 ) -> tuple[Array, Array, Array, Carry]:
-    """Control, feature, hidden state and memory after reading one observation."""
+    """Return the control, feature, hidden state and memory after reading one observation."""
     now = one_step(observation, seen, is_first)
     control, after = controller.decide(robot, now, memory)
     return control[0], controller.feature(now, memory)[0], controller.hidden(after)[0], after

@@ -1,4 +1,4 @@
-"""Robustness: one trained policy under more or other sensor faults than it was trained with, and what is left of its return."""
+"""Robustness: the returns of a trained policy under more or other sensor faults than in training."""
 
 import dataclasses
 import pathlib
@@ -18,19 +18,19 @@ from costate.runs.run_directory import Run
 from costate.trained.evaluation import Evaluation, evaluate, evaluated_sensors, find_evaluation, sensors_at
 
 GRID = (0.0, 0.25, 0.5, 0.625, 0.75, 0.875)
-"""Of blackout probabilities."""
+"""The default grid of blackout probabilities."""
 PARAMETERS = tuple(
     field.name
     for field in dataclasses.fields(SensorConfig)
     if field.name not in ("dark", "hide", "mask_input")
 )
-"""Settings of the sensors that are numbers."""
+"""Sensor settings that are numbers, of which a grid can be made."""
 AS_TRAINED: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
 class Degradation:
-    """A run's returns over a grid of a sensor setting, all from one checkpoint and from the same episodes' starts."""
+    """A run's returns over a grid of one sensor setting, from one checkpoint and the same initial states."""
 
     run: Run
     evaluations: tuple[Evaluation, ...]
@@ -38,11 +38,11 @@ class Degradation:
 
     @property
     def values(self) -> np.ndarray:
-        """Of the setting."""
-        usual = getattr(SensorConfig, self.parameter)
+        """The grid of the setting."""
+        default = getattr(SensorConfig, self.parameter)
         return np.array(
             [
-                e.dropout if self.parameter == "dropout" else e.faults.get(self.parameter, usual)
+                e.dropout if self.parameter == "dropout" else e.faults.get(self.parameter, default)
                 for e in self.evaluations
             ],
             float,
@@ -54,19 +54,22 @@ class Degradation:
 
     @property
     def area(self) -> float:
-        """Mean return over the range of the setting: the area under the degradation curve by trapezoids, divided by its width."""
+        """Mean return over the grid: the area under the degradation curve, divided by its width."""
         return area_under(self.values, self.means)
 
 
 def area_under(x: np.ndarray, y: np.ndarray) -> float:
-    """Mean height of a curve over its range of x, by trapezoids; unlike an area it does not grow with the range."""
+    """Return the mean height of a curve by trapezoids.
+
+    Unlike an area it does not grow with the range of x.
+    """
     if len(x) < 2:
         return float(y[0])
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
 def check_grid(values: Sequence[float], parameter: str = "dropout") -> tuple[float, ...]:
-    """The grid in rising order; raises if it is empty, repeats itself or holds what the setting cannot be."""
+    """Return the grid in ascending order; raise if it is empty, repeats a value or has an invalid one."""
     if parameter not in PARAMETERS:
         raise ConfigError(
             f"There is no sensor setting {parameter!r} to make a grid of. {nearest(parameter, PARAMETERS)}"
@@ -78,16 +81,17 @@ def check_grid(values: Sequence[float], parameter: str = "dropout") -> tuple[flo
         or (probability and not all(0.0 <= p <= 1.0 for p in values))
     ):
         raise ConfigError(
-            f"The values of {parameter} are {list(values)}, but they must be different numbers{' between 0 and 1' * probability}, at least one. "
-            f"The usual grid of blackout probabilities is {' '.join(f'{p:g}' for p in GRID)}."
+            f"The values of {parameter} are {list(values)}, but they must be different numbers"
+            f"{' between 0 and 1' * probability}, at least one. "
+            f"The default grid of blackout probabilities is {' '.join(f'{p:g}' for p in GRID)}."
         )
     for value in values:
-        _varied(SensorConfig(), parameter, value)  # raises if it cannot be
+        _varied(SensorConfig(), parameter, value)  # raises if the value is invalid
     return tuple(sorted(values))
 
 
 def _varied(sensors: SensorConfig, parameter: str, value: float) -> SensorConfig:
-    """Other sensors, of which one setting has another value."""
+    """Return the sensors with another value of one setting."""
     whole = isinstance(getattr(SensorConfig, parameter), int)
     if whole and not float(value).is_integer():
         raise ConfigError(f"{parameter} is {value:g}, but it is a number of steps. Give whole numbers.")
@@ -102,16 +106,18 @@ def sensors_over(
     changes: Mapping[str, Any] = AS_TRAINED,
     warn: Callable[[str], None] = lambda text: None,
 ) -> tuple[SensorConfig, ...]:
-    """The sensors of a trained policy at every value of a setting, in the rest those of training but for ``changes``; raises if any does not fit.
+    """Return the sensors for an evaluation at every value of a setting; raise if any is invalid.
 
-    A change that has nothing to act on is left out at that value, unless it has nothing to act on at all of them: then it is a contradiction.
+    The other settings are those of training, except for ``changes``. A change that has no effect at some
+    value is dropped there. A change that has no effect at any value is an error.
     """
     trained = config.sensors.mask_input
     if changes.get("mask_input", trained) != trained:
         raise ConfigError(
-            f"mask_input is {changes['mask_input']}, but the policy was trained with {trained} and is told that beside its readings. Leave it out."
+            f"mask_input is {changes['mask_input']}, but the policy was trained with {trained}, "
+            "which its inputs depend on. Leave mask_input out."
         )
-    # Not checked before the value is in: what contradicts training may be made right by it.
+    # Validated only with the value in it, which may resolve a conflict between the changes and training.
     base = decode(SensorConfig, encode(config.sensors) | dict(changes), "sensors")
     grid = [_varied(base, parameter, value) for value in values]
     useful = [
@@ -137,7 +143,10 @@ NAMES = {"dropout": "blackout"}
 
 
 def is_evaluated(run: Run, dropout: float, episodes: int) -> bool:
-    """Whether a run's newest checkpoint has been evaluated with sensors as in training but for the blackout probability."""
+    """Return whether the newest checkpoint has been evaluated at a blackout probability.
+
+    All other settings of the sensors are those of training.
+    """
     return find_evaluation(run, sensors_at(run.config, dropout), episodes) is not None
 
 
@@ -152,13 +161,13 @@ def measure(
     changes: Mapping[str, Any] = AS_TRAINED,
     tell: Tell = nobody,
 ) -> Degradation:
-    """Evaluate the newest checkpoint of a run at every value of a sensor setting; what has been evaluated before is read back.
+    """Evaluate the newest checkpoint of a run at every value of a sensor setting.
 
-    The other settings are those of training but for ``changes``.
+    Evaluations made before are read back. The other settings are those of training, except for ``changes``.
     """
     results = []
     grid = check_grid(values, parameter)
-    # All of them before the first is compiled and played.
+    # Check all of them before the first is compiled and played.
     sensors = sensors_over(run.config, grid, parameter, changes, lambda text: warn(f"{run.path} {text}"))
     for number, (value, chosen) in enumerate(zip(grid, sensors, strict=True)):
         where = f"{run.path} {_place(parameter, value)}"
@@ -171,7 +180,10 @@ def measure(
 
 
 def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:
-    """Mean returns, one line for each run, and the area under its curve; of finished runs that differ only in their seed also mean and deviation."""
+    """Format mean returns: a line for each run, with the area under its curve.
+
+    Finished runs that differ only in their seed also get lines with their mean and standard deviation.
+    """
     names = [
         f"{label} seed {degradation.run.config.seed}"
         for label, degradation in zip(labels, degradations, strict=True)
@@ -181,19 +193,23 @@ def table(degradations: Sequence[Degradation], labels: Sequence[str]) -> str:
     lines = [f"{'run':{width}} {header} {'area':>8} {'steps':>12}  folder"]
     for name, degradation in zip(names, degradations, strict=True):
         lines.append(
-            f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}  {degradation.run.path}"
+            f"{name:{width}} {_numbers(_heights(degradation))} {_steps(degradation):>12}"
+            f"  {degradation.run.path}"
         )
-    for label, seeds in _cells(degradations, labels):
+    for label, seeds in _seeds_by_config(degradations, labels):
         heights = np.array([_heights(degradation) for degradation in seeds])
         lines.append(
-            f"{f'{label} mean':{width}} {_numbers(heights.mean(axis=0))} {_steps(seeds[0]):>12}  {len(seeds)} seeds"
+            f"{f'{label} mean':{width}} {_numbers(heights.mean(axis=0))} {_steps(seeds[0]):>12}"
+            f"  {len(seeds)} seeds"
         )
         lines.append(f"{f'{label} ±':{width}} {_numbers(heights.std(axis=0, ddof=1))}")
     return "\n".join(lines)
 
 
-def _cells(degradations: Sequence[Degradation], labels: Sequence[str]) -> list[tuple[str, list[Degradation]]]:
-    """Finished runs of which there are several seeds of one config, under its label."""
+def _seeds_by_config(
+    degradations: Sequence[Degradation], labels: Sequence[str]
+) -> list[tuple[str, list[Degradation]]]:
+    """Return the finished runs of every config with several seeds, under its label."""
     found: dict[tuple[str, RunConfig], dict[int, Degradation]] = {}
     for degradation, label in zip(degradations, labels, strict=True):
         config = degradation.run.config
@@ -205,7 +221,7 @@ def _cells(degradations: Sequence[Degradation], labels: Sequence[str]) -> list[t
 
 
 def _heights(degradation: Degradation) -> np.ndarray:
-    """Mean returns, and the area under them; a single one has no area."""
+    """Return mean returns, then the area under them; NaN for the area of a single value."""
     return np.append(degradation.means, degradation.area if len(degradation.means) > 1 else np.nan)
 
 
@@ -214,7 +230,7 @@ def _numbers(values: np.ndarray) -> str:
 
 
 def _steps(degradation: Degradation) -> str:
-    """Training steps of the checkpoint, with a mark if the run has not used up its budget."""
+    """Format the training steps of the checkpoint, and mark a run that has not used up its budget."""
     config, steps = degradation.run.config, degradation.evaluations[0].env_steps
     return f"{steps:,}" if steps == config.final_steps else f"{steps:,} (unfinished)"
 

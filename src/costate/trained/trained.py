@@ -1,4 +1,4 @@
-"""What a run has learnt, read back: the whole state of training, what acts, and what can be shown of it."""
+"""Load what a run has learnt: the state of training, its controller and its critic."""
 
 import pathlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from costate.runs.run_directory import Run
 from costate.training.programs import state_template
 
 Point = int | Literal["best"] | None
-"""Where in training a policy is from: environment steps, the best of those evaluated in training, or None for the newest."""
+"""A policy of a run: environment steps, "best" of those evaluated in training, or None for the newest."""
 
 
 def resolve(run: Run, step: Point) -> int | None:
@@ -26,7 +26,7 @@ def resolve(run: Run, step: Point) -> int | None:
 
 
 def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple[Checkpoint, LearnerState]:
-    """What training had reached in a run's newest checkpoint, or in the one at ``step``, without its replay."""
+    """Load the state of training, without its replay: the newest checkpoint, or the one at ``step``."""
     template = _state_template(run)
     if step is None:
         checkpoint, state, _ = load_latest(run.checkpoints, run.config, template, warn)
@@ -38,7 +38,7 @@ def load_state(run: Run, step: int | None, warn: Callable[[str], None]) -> tuple
 def load_controller(
     run: Run, step: Point, warn: Callable[[str], None]
 ) -> tuple[Checkpoint, AbstractController]:
-    """Load what acts in a run's newest checkpoint, in the checkpoint or milestone at ``step``, or in its best policy."""
+    """Load the controller saved at ``step``; see :data:`Point`."""
     checkpoint, insight = load_insight(run, step, warn)
     return checkpoint, insight.controller
 
@@ -56,7 +56,7 @@ def load_insight(run: Run, step: Point, warn: Callable[[str], None]) -> tuple[Ch
 
 
 def shown_steps(run: Run) -> tuple[int, ...]:
-    """Environment steps at which a policy can be loaded, from the first milestone to the newest checkpoint."""
+    """Return the environment steps at which a policy can be loaded, in ascending order."""
     return tuple(
         sorted(
             {
@@ -78,6 +78,7 @@ def _folder(run: Run, saved: list[pathlib.Path], step: int) -> pathlib.Path:
     available = {steps_of(folder): folder for folder in saved}
     if step not in available:
         raise CheckpointError(
-            f"{run.path} has no checkpoint at step {step}. Available: {', '.join(map(str, sorted(available))) or 'none'}."
+            f"{run.path} has no checkpoint at step {step}. "
+            f"Available: {', '.join(map(str, sorted(available))) or 'none'}."
         )
     return available[step]

@@ -1,4 +1,4 @@
-"""Is a run what its folder says? Iterations done again from its config and its seed alone, compared with its log and with all that was saved."""
+"""Verify a run: train it again from config and seed, and compare with its log and all that it saved."""
 
 import dataclasses
 import math
@@ -20,16 +20,16 @@ from costate.runs.run_directory import Run
 from costate.training.programs import state_template
 from costate.training.recomputation import Moment, recompute
 
-# Clocks are the only numbers that differ between two runs of the same thing.
+# Timings are the only numbers that differ between two equal runs.
 CLOCKS = ("time/", "training/sps")
-# Episodes that are played beside training and do not affect it.
+# Metrics of evaluations during training, which do not affect it.
 BESIDE = "eval/"
-# Arrays that are named where they differ.
+# At most so many differing arrays are named.
 SHOWN = 3
 
 
 class Difference(NamedTuple):
-    """A number that came out differently."""
+    """A logged number that came out differently."""
 
     iteration: int
     metric: str
@@ -38,15 +38,15 @@ class Difference(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a run saved at some point."""
+    """Something that a run saved: a checkpoint, a milestone or its best policy."""
 
     env_steps: int
     kind: str
-    """Checkpoint, milestone or best policy."""
+    """"checkpoint", "milestone" or "best policy"."""
 
 
 class Altered(NamedTuple):
-    """What was saved and is not what comes of training."""
+    """A saved state that differs from the recomputed one."""
 
     saved: Saved
     what: str
@@ -54,58 +54,61 @@ class Altered(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What came of doing iterations of a run again."""
+    """The result of training iterations of a run again."""
 
     iterations: int
-    """That were done again, counted from the first."""
+    """Number of iterations that were trained again, counted from the first."""
     numbers: int
-    """Of the log that were compared."""
+    """Number of logged numbers that were compared."""
     differences: tuple[Difference, ...]
     machine: tuple[str, ...]
-    """In what this machine differs from the one that made the run, as sentences."""
+    """Differences between this machine and the one that made the run, as sentences."""
     logged: int = 0
-    """Iterations of the run, by its log and by what it saved."""
+    """Number of iterations of the run, by its log and by what it saved."""
     arrays: int = 0
-    """That were compared in what was saved."""
+    """Number of saved arrays that were compared."""
     saved: tuple[Saved, ...] = ()
-    """What of the saved was compared."""
+    """Saved states that were compared."""
     altered: tuple[Altered, ...] = ()
-    """What of that is another."""
+    """Saved states that differ."""
     unseen: tuple[Saved, ...] = ()
-    """What was saved and not compared."""
+    """Saved states that were not compared."""
     beside: int = 0
-    """Numbers of evaluations during training in the log, which are not done again."""
+    """Number of logged numbers of evaluations during training, which are not repeated."""
     stopped: str = ""
-    """Why no more can be done again; empty if all that was asked for was."""
+    """Why training again stopped early; empty if it did not."""
 
     @property
     def same(self) -> bool:
-        """Whether everything that was compared is the same, bit for bit."""
+        """True if everything that was compared is the same, bit for bit."""
         return not self.differences and not self.altered
 
     @property
     def largest(self) -> float:
-        """Relative size of the largest difference; infinite where a number is finite in one only."""
+        """Relative size of the largest difference; infinite if only one of the two numbers is finite."""
         sizes = [abs(d.logged - d.again) / max(abs(d.logged), abs(d.again), 1e-30) for d in self.differences]
         return max((size if math.isfinite(size) else math.inf for size in sizes), default=0.0)
 
 
 def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verification:
-    """Train the first ``iterations`` of a run again, all in its log if that is None; nothing is written."""
+    """Train the first ``iterations`` of a run again (all of its log if None) and compare.
+
+    Nothing is written.
+    """
     if iterations is not None and iterations < 1:
         raise ConfigError(
-            f"iterations is {iterations}, but at least 1 must be done again to compare anything."
+            f"iterations is {iterations}, but at least 1 must be trained again to compare anything."
         )
     rows, saved, per_iteration = (
         _rows_by_iteration(run),
         _all_saved(run),
         run.config.rollout.steps_per_iteration,
     )
-    # A log that was cut off ends before what was saved after it.
+    # A log that was cut off can end before the last saved state.
     reached = min(max(step // per_iteration for step, _ in saved), run.config.iterations) if saved else 0
     length = max(max(rows), reached)
     asked = length if iterations is None else min(iterations, length)
-    reach, reason = possible(run)
+    reach, reason = reproducible_iterations(run)
     if reach == 0:
         raise ConfigError(f"Nothing of {run.path} can be verified: {reason}.")
     count = asked if reach is None else min(asked, reach)
@@ -128,12 +131,12 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
                 or not folder.is_dir()
             ):
                 continue
-            compared, faults = _compare_saved(run, which, folder, moment)
+            compared, mismatches = _compare_saved(run, which, folder, moment)
             if compared is None:
                 continue
             looked_at.append(which)
             arrays += compared
-            altered += [Altered(which, fault) for fault in faults]
+            altered += [Altered(which, mismatch) for mismatch in mismatches]
     numbers, differences = compare(logged, again)
     return Verification(
         iterations=count,
@@ -151,46 +154,49 @@ def verify(run: Run, iterations: int | None = 2, tell: Tell = nobody) -> Verific
 
 
 def _rows_by_iteration(run: Run) -> dict[int, dict[str, Any]]:
-    """The rows of the log by their iterations; one that is missing is found by comparing."""
+    """Return the rows of the log by iteration; missing ones show up in the comparison."""
     rows: dict[int, dict[str, Any]] = {}
     for number, row in enumerate(run.read_metrics(), 1):
         iteration = row.get("iteration") if isinstance(row, dict) else None
         if type(iteration) is not int or iteration < 1 or iteration in rows:
             raise RunDirectoryError(
-                f"Row {number} of {run.metrics} is that of iteration {iteration}, but rows have the iterations 1, 2, 3, … once each. "
-                "The file was altered or damaged; put back the one that `costate train` wrote."
+                f"Row {number} of {run.metrics} is that of iteration {iteration}, but rows have the "
+                "iterations 1, 2, 3, … once each. The file was altered or damaged; put back the one that "
+                "`costate train` wrote."
             )
         rows[iteration] = row
     if not rows:
         raise RunDirectoryError(
-            f"{run.path} has logged no iteration yet, so that there is nothing to compare with."
+            f"{run.path} has logged no iteration yet, so there is nothing to compare with."
         )
     return rows
 
 
-def possible(run: Run) -> tuple[int | None, str]:
-    """How many iterations can be done again by the history of a run, and why no more; None if all can be."""
+def reproducible_iterations(run: Run) -> tuple[int | None, str]:
+    """Return how many iterations of a run can be reproduced, and why no more; None if all can be."""
     for stretch in run.stretches:
         if stretch.elsewhere:
             where = "; ".join(stretch.elsewhere)
             return (
                 stretch.from_iteration,
-                f"after iteration {stretch.from_iteration} it was continued elsewhere ({where}), with other last bits",
+                f"after iteration {stretch.from_iteration} it was continued on another setup ({where}), "
+                "which changes the last bits",
             )
     noted = max(stretch.slowdowns for stretch in run.stretches)
     records = [*readable_records(run.milestones), *readable_records(run.checkpoints)]
     if max((record.slowdowns for record in records), default=0) > noted:
-        # Whatever was saved before the first time was computed from the config alone, and so was all that led to it.
+        # States saved before the first slowdown were computed from the config alone.
         before = max((record.iteration for record in records if record.slowdowns == 0), default=0)
         return (
             before,
-            f"it diverged and slowed down by itself after iteration {before} or later, and nothing was noted of when",
+            f"it diverged and slowed down after iteration {before} or later, but when exactly was not "
+            "recorded",
         )
     return None, ""
 
 
 def _all_saved(run: Run) -> dict[Saved, pathlib.Path]:
-    """The folders of everything that a run saved, oldest first."""
+    """Return the folders of everything that a run saved, oldest first."""
     places = (("milestone", run.milestones), ("checkpoint", run.checkpoints), ("best policy", run.best))
     found = {Saved(steps_of(folder), kind): folder for kind, place in places for folder in folders(place)}
     return dict(sorted(found.items()))
@@ -199,7 +205,10 @@ def _all_saved(run: Run) -> dict[Saved, pathlib.Path]:
 def _compare_saved(
     run: Run, which: Saved, folder: pathlib.Path, moment: Moment
 ) -> tuple[int | None, list[str]]:
-    """How many arrays were compared, and what is not as it should be; None if the folder is of a part of the run that was trained again since."""
+    """Return the number of compared arrays and a sentence for each mismatch.
+
+    The number is None if the folder belongs to a part of the run that was trained again since.
+    """
     learner = learner_for(run.config)
     template, ring = learner.detach_replay(state_template(run.config))
     mine, remembered = learner.detach_replay(moment.state)
@@ -231,12 +240,12 @@ def _differing_counts(record: Checkpoint, moment: Moment) -> list[str]:
     return (
         found
         if record.restarts == moment.restarts
-        else [*found, "its counts of episodes that were started differ when trained again"]
+        else [*found, "its counts of started episodes differ when trained again"]
     )
 
 
 def _differing_arrays(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> list[str]:
-    """A sentence about arrays that differ in any bit, if there are any."""
+    """Return a sentence about arrays that differ in any bit, if there are any."""
     different = [name for name in left if left[name].tobytes() != right[name].tobytes()]
     if not different:
         return []
@@ -247,7 +256,10 @@ def _differing_arrays(left: dict[str, np.ndarray], right: dict[str, np.ndarray])
 def compare(
     logged: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]
 ) -> tuple[int, tuple[Difference, ...]]:
-    """How many numbers there are, and which of them differ in any bit. One that is missing in either counts as not a number."""
+    """Return how many numbers were compared, and those that differ in any bit.
+
+    A missing number counts as NaN.
+    """
     numbers, differences = 0, []
     for row, other in zip(logged, again, strict=True):
         for name in sorted(row.keys() | other.keys()):

@@ -1,4 +1,4 @@
-"""What is said of a run that was verified: exactly what was compared, and what was not."""
+"""The words of `costate verify`: exactly what was compared, and what was not."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ KINDS = {"milestone": "milestones", "checkpoint": "checkpoints", "best policy": 
 def sentences(result: Verification) -> list[str]:
     """Return the lines that `costate verify` prints."""
     return [
-        *(f"this machine is another: {change}" for change in result.machine),
+        *(f"this machine differs: {change}" for change in result.machine),
         *_found(result),
         _verdict(result),
         *_not_compared(result),
@@ -34,9 +34,9 @@ def _verdict(result: Verification) -> str:
         saved = (
             f"{_listed(result.saved)} ({result.arrays} arrays)"
             if result.saved
-            else "nothing that was saved lies within them"
+            else "nothing was saved within them"
         )
-        return f"the same, bit for bit: {which}, all {result.numbers} numbers of their rows in the log but clocks; {saved}"
+        return f"the same, bit for bit: {which}, all {result.numbers} logged numbers except timings; {saved}"
     parts = []
     if result.differences:
         size = f"by a relative {result.largest:.2g} at most"
@@ -52,12 +52,12 @@ def _not_compared(result: Verification) -> list[str]:
     left = [_iterations(result.iterations + 1, result.logged)] if result.iterations < result.logged else []
     left += [_listed(result.unseen)] if result.unseen else []
     if left:
-        lines.append(
-            f"not compared: {'; '.join(left)}{'' if result.stopped else ' (--all trains all of the log again)'}"
-        )
+        hint = "" if result.stopped else " (--all trains all of the log again)"
+        lines.append(f"not compared: {'; '.join(left)}{hint}")
     if result.beside:
         lines.append(
-            f"not compared: {result.beside} numbers of eval/*, since evaluations during training are not done again"
+            f"not compared: {result.beside} numbers of eval/*, since evaluations during training are not "
+            "repeated"
         )
     if result.stopped:
         lines.append(f"stopped after iteration {result.iterations}: {result.stopped}")
@@ -69,7 +69,7 @@ def _iterations(first: int, last: int) -> str:
 
 
 def _listed(saved: Sequence[Saved]) -> str:
-    """Kinds with their steps: "milestones at steps 0 and 400"."""
+    """List kinds with their steps: "milestones at steps 0 and 400"."""
     parts = []
     for kind, plural in KINDS.items():
         steps = [f"{each.env_steps:,}" for each in saved if each.kind == kind]

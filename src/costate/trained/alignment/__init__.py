@@ -1,1 +1,1 @@
-"""How far the memory of a trained policy is the co-state: what it is compared with, and how."""
+"""Alignment: how similar the memory of a trained policy is to the co-state."""

@@ -1,4 +1,4 @@
-"""A trained policy compared with the true co-states of its own trajectories: episodes, comparison, memory knocked out, files."""
+"""Compare a trained policy with the true co-states of its own trajectories, and write the result."""
 
 import json
 import pathlib
@@ -20,11 +20,11 @@ from costate.trained.trained import load_state
 from costate.trained.true_costates import discount_of, true_costates
 from costate.training.startup import prepare_jax
 
-# Added to the seed, so that none of these episodes was met in training or evaluation.
+# Added to the seed, so that none of these episodes was played in training or evaluation.
 SEED_OFFSET = 2_000_003
-# About how much of the time has passed when all is recorded, and when it is compared.
+# Approximate share of the time that has passed when all is recorded, and when it is compared.
 RECORDED, COMPARED = 0.7, 0.85
-# An episode with fewer moments whose co-states can be trusted is left out.
+# An episode with fewer trusted moments is left out.
 FEWEST_MOMENTS = 2
 
 
@@ -35,7 +35,7 @@ def align(
     say: Callable[[str], None],
     tell: Tell = nobody,
 ) -> Alignment:
-    """Record, differentiate, compare."""
+    """Record episodes, differentiate them, compare, and play with the memory erased."""
     prepare_jax()
     learner = learner_for(run.config)
     sensors = only_blackouts(run.config.sensors, settings.dropout)
@@ -62,22 +62,23 @@ def align(
         found = moments_of(learner, state, episode, costates, discount, settings.steps)
         if costates.doubt is not None:
             warn(
-                f"episode {number + 1}: {costates.doubt} {found.untrusted} of {settings.steps} moments are left out."
+                f"episode {number + 1}: {costates.doubt} "
+                f"{found.untrusted} of {settings.steps} moments are left out."
             )
         if len(found.times) < FEWEST_MOMENTS:
-            say(
-                f"episode {number + 1}: {len(found.times)} moments have co-states that can be trusted, left out"
-            )
+            say(f"episode {number + 1}: only {len(found.times)} moments have trusted co-states, left out")
             continue
         moments.append(found)
         say(
-            f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} in {len(episode.rewards)} steps"
+            f"episode {number + 1} of {settings.episodes}: return {episode.rewards.sum():.1f} "
+            f"in {len(episode.rewards)} steps"
         )
     if len(moments) < 2:
         raise ConfigError(
-            f"Only {len(moments)} of {settings.episodes} episodes lasted longer than the {settings.steps} steps to be compared and have co-states "
-            f"that can be trusted, but at least 2 are needed: one to fit to, one to judge on. Compare fewer steps with --steps, record more "
-            f"episodes with --episodes, or let co-states tell of a shorter future with --horizon, which fewer kinks lie in."
+            f"Only {len(moments)} of {settings.episodes} episodes are longer than the {settings.steps} "
+            "compared steps and have trusted co-states, but at least 2 are needed: one to fit to, one to "
+            "test on. Compare fewer steps with --steps, record more episodes with --episodes, or shorten "
+            "the future of a co-state with --horizon, so that it contains fewer kinks."
         )
     tell(RECORDED, "comparing")
     comparison = compare(moments, settings.seed)
@@ -96,7 +97,7 @@ def align(
 
 
 def write_alignment(run: Run, found: Alignment) -> list[pathlib.Path]:
-    """JSON and figures, in the folder of the run."""
+    """Write JSON and figures to the run's folder; return the files."""
     folder = output_folder(run.path / FOLDER)
     files = {RESULT: json.dumps(to_json(run, found), indent=1).encode(), **draw(run.config.task, found)}
     for name, content in files.items():

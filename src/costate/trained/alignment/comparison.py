@@ -1,4 +1,7 @@
-"""How far the hidden state is the co-state, in numbers, each beside what chance, an untrained network or the present observation would give."""
+"""Measure how similar the hidden state is to the co-state.
+
+Every measure stands beside that of controls: chance, an untrained network and the observation.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -26,7 +29,10 @@ CRITIC = "critic"
 
 
 class Likeness(NamedTuple):
-    """Of a description to a co-state; all three are judged on episodes that nothing was fitted to, except that CKA fits nothing."""
+    """Similarity of a source, such as the memory, to a co-state, on held-out episodes.
+
+    CKA needs no fitting.
+    """
 
     probe_r2: float
     cca: float
@@ -35,22 +41,22 @@ class Likeness(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """How far controls are from minimising the Hamiltonian within their bounds, to first order: 0 is the minimiser, 1 the maximiser."""
+    """First-order gap of controls to the minimum of the Hamiltonian: 0 is the minimiser, 1 the maximiser."""
 
     policy: float
     shuffled: float
-    """The same controls at other times: what the gap would be if they had nothing to do with the moment."""
+    """The gap of the same controls at shuffled times, which do not depend on the moment."""
 
 
 class Comparison(NamedTuple):
-    """All that is compared."""
+    """All measures of similarity between memory and co-state."""
 
     critic_cosine: dict[str, float]
-    """cos(h, ∂V/∂ỹ), what the co-state loss trains, under the name of what stands for h."""
+    """cos(h, ∂V/∂ỹ), which the co-state loss trains, by what stands for h."""
     implied_cosine: dict[str, dict[str, float]]
     """cos((∂ỹ/∂x)ᵀh, −λ) in physical coordinates, by kind of co-state and by what stands for h."""
     likeness: dict[str, dict[str, Likeness]]
-    """By kind of co-state and by what it is told from."""
+    """By kind of co-state, then by the source that it is predicted from."""
     gaps: dict[str, Gap]
     """By the kind of co-state in the Hamiltonian."""
     episodes: int
@@ -59,17 +65,18 @@ class Comparison(NamedTuple):
 
 
 def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
-    """Everything, over several episodes of one policy; the last third of them is held out."""
+    """Compare several episodes of one policy; the last third of them is held out."""
     if len(episodes) < 2:
         raise ConfigError(
-            f"{len(episodes)} episode is to be compared, but at least 2 are needed: one to fit to, one to judge on. The default is 6."
+            f"{len(episodes)} episode is to be compared, but at least 2 are needed: one to fit to, one to "
+            "test on. The default is 6."
         )
     rng = np.random.default_rng(seed)
     number = np.repeat(np.arange(len(episodes)), [len(each.hiddens) for each in episodes])
     held_out = np.arange(len(episodes))[-max(1, len(episodes) // 3) :]
     hiddens, untrained = (_stack(episodes, pick) for pick in (lambda e: e.hiddens, lambda e: e.untrained))
     compared = _stack(episodes, lambda e: e.compared)
-    # In one order, so that both are the memory of the same moments.
+    # Shuffled in the same order, so that both are the memory of the same moments.
     shuffled, compared_shuffled = np.split(
         shuffled_in_time(np.hstack([hiddens, compared]), number, rng), [hiddens.shape[1]], axis=1
     )
@@ -106,20 +113,23 @@ def compare(episodes: Sequence[Moments], seed: int = 0) -> Comparison:
 
 
 def likeness(source: Rows, target: Rows, number: np.ndarray, held_out: np.ndarray) -> Likeness:
-    """Of one description to one co-state."""
-    judged = np.isin(number, held_out)
-    correlations = canonical_correlations(source, target, ~judged, judged)
+    """Measure the similarity of one source to one co-state."""
+    tested = np.isin(number, held_out)
+    correlations = canonical_correlations(source, target, ~tested, tested)
     return Likeness(
         probe_r2(source, target, number, held_out),
         float(correlations.mean()),
-        linear_cka(source[judged], target[judged]),
+        linear_cka(source[tested], target[tested]),
     )
 
 
 def implied_cosines(
     episodes: Sequence[Moments], target: Rows, number: np.ndarray, rng: np.random.Generator
 ) -> dict[str, float]:
-    """cos((∂ỹ/∂x)ᵀh, −λ), each component in units of the true one's size, so that none counts more because of its physical unit."""
+    """Return the mean of cos((∂ỹ/∂x)ᵀh, −λ).
+
+    Each component is divided by the true one's root mean square, so that no physical unit outweighs another.
+    """
     size = np.sqrt(np.square(target).mean(axis=0))
     unit = np.where(size > 0.0, size, 1.0)
     implied = _stack(episodes, lambda e: e.implied) / unit
@@ -133,8 +143,9 @@ def implied_cosines(
 
 
 def hamiltonian_gap(episodes: Sequence[Moments], kind: str, rng: np.random.Generator) -> Gap:
-    """(uᵀs − min) / (max − min) for the slopes s of the Hamiltonian by the control, over all u within the bounds; summed before dividing, so that
-    moments at which the control hardly matters hardly count.
+    """Return (uᵀs − min) / (max − min) over all u within the bounds, for the slopes s = ∂H/∂u.
+
+    Sums are taken before dividing, so that moments at which the control hardly matters hardly count.
     """
     slopes, controls = _stack(episodes, lambda e: e.slopes[kind]), _stack(episodes, lambda e: e.controls)
     low, high = episodes[0].low, episodes[0].high
@@ -142,10 +153,10 @@ def hamiltonian_gap(episodes: Sequence[Moments], kind: str, rng: np.random.Gener
         (np.where(slopes > 0.0, low, high) * slopes).sum(),
         (np.where(slopes > 0.0, high, low) * slopes).sum(),
     )
-    place = lambda rows: (  # noqa: E731
+    normalised = lambda rows: (  # noqa: E731
         float(((rows * slopes).sum() - best) / (worst - best)) if worst > best else float("nan")
     )
-    return Gap(place(controls), place(controls[rng.permutation(len(controls))]))
+    return Gap(normalised(controls), normalised(controls[rng.permutation(len(controls))]))
 
 
 def _stack(episodes: Sequence[Moments], pick: Callable[[Moments], Rows]) -> Rows:

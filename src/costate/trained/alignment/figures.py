@@ -1,4 +1,8 @@
-"""What is seen of the comparison: co-states over time with what memory says of them, memory projected on co-states, bars beside their controls."""
+"""Figures of a comparison.
+
+They show co-states over time beside their reconstruction from memory, the memory projected on co-states, and
+bars of all measures beside those of their controls.
+"""
 
 from typing import Any
 
@@ -16,10 +20,10 @@ from costate.trained.alignment.comparison import (
     Likeness,
 )
 from costate.trained.alignment.knockout import Knockout
-from costate.trained.alignment.measures import Rows, explained, fit_probe, scaling_of
+from costate.trained.alignment.measures import Rows, fit_probe, r_squared, scaling_of
 from costate.trained.alignment.result import Alignment
 
-TRUTH, GUESS = "#222222", "#4477aa"
+TRUTH, PREDICTION = "#222222", "#4477aa"
 BARS = {
     MEMORY: "#4477aa",
     UNTRAINED: "#ccbb44",
@@ -28,12 +32,12 @@ BARS = {
     STATE: "#228833",
 }
 SHOWN = 4
-"""Components of the co-state that are drawn: those that the probe tells most of."""
+"""Number of components of the co-state that are drawn: those that the probe predicts best."""
 KIND = "closed loop"
 
 
 def draw(task: str, found: Alignment) -> dict[str, bytes]:
-    """All pictures, as PNG, under the names of their files."""
+    """Draw all figures; return their PNG files by name."""
     figures = {
         "over_time.png": over_time(task, found),
         "phase.png": phase(task, found),
@@ -45,22 +49,23 @@ def draw(task: str, found: Alignment) -> dict[str, bytes]:
 
 
 def _reconstruction(found: Alignment) -> tuple[Rows, Rows]:
-    """The true gradients of the last episode, which was held out, and what the probe of the table makes of the memory there."""
-    fitting, judged = found.moments[: -found.comparison.held_out], found.moments[-1]
+    """Return the true gradients of the last, held-out episode, and the probe's prediction from memory."""
+    fitting, tested = found.moments[: -found.comparison.held_out], found.moments[-1]
     source, target = (
         np.concatenate([pick(each) for each in fitting])
         for pick in (lambda e: e.hiddens, lambda e: e.gradients[KIND])
     )
     number = np.repeat(np.arange(len(fitting)), [len(each.hiddens) for each in fitting])
-    return judged.gradients[KIND], fit_probe(source, target, number).predict(judged.hiddens)
+    return tested.gradients[KIND], fit_probe(source, target, number).predict(tested.hiddens)
 
 
 def over_time(task: str, found: Alignment) -> Figure:
-    """True gradients of the reward to come and their reconstruction from memory, with the blackouts shaded."""
-    truth, guess = _reconstruction(found)
+    """Plot gradients of the future reward and their prediction from memory over time, blackouts shaded."""
+    truth, prediction = _reconstruction(found)
     names, seen, times = found.moments[-1].names, found.moments[-1].seen, found.moments[-1].times
     scores = [
-        explained(truth[:, [i]], guess[:, [i]], truth[:, [i]].mean(axis=0)) for i in range(truth.shape[1])
+        r_squared(truth[:, [i]], prediction[:, [i]], truth[:, [i]].mean(axis=0))
+        for i in range(truth.shape[1])
     ]
     chosen = sorted(np.argsort(np.nan_to_num(scores, nan=-np.inf))[::-1][:SHOWN])
     figure = Figure(figsize=(10.0, 1.9 * len(chosen) + 0.6), layout="constrained")
@@ -68,23 +73,23 @@ def over_time(task: str, found: Alignment) -> Figure:
     for axes, i in zip(panels, chosen, strict=True):
         _shade_blackouts(axes, times[~seen])
         axes.plot(times, truth[:, i], color=TRUTH, linewidth=1.4, label="true")
-        axes.plot(times, guess[:, i], color=GUESS, linewidth=1.2, label="read off the memory")
+        axes.plot(times, prediction[:, i], color=PREDICTION, linewidth=1.2, label="predicted from memory")
         axes.set_ylabel(names[i], fontsize=8)
         axes.set_title(f"R² {scores[i]:.2f}", fontsize=8, loc="right")
         plain(axes)
     panels[0].legend(frameon=False, ncols=2, fontsize=8, loc="upper left")
     panels[-1].set_xlabel(
-        "step of an episode that nothing was fitted to; blackouts are shaded; the components that are told best"
+        "step of an episode that nothing was fitted to; blackouts are shaded; the best predicted components"
     )
-    figure.suptitle(f"{task}: ∂(reward to come)/∂x = −λ, and what the hidden state says of it")
+    figure.suptitle(f"{task}: ∂(future reward)/∂x = −λ, and its prediction from the hidden state")
     return figure
 
 
 def phase(task: str, found: Alignment) -> Figure:
-    """Memory projected on the directions in which it goes with the co-state, against the co-state: a line if one is the other."""
-    truth, guess = _reconstruction(found)
+    """Plot memory against the co-state, both projected on the co-state's main directions."""
+    truth, prediction = _reconstruction(found)
     scale = scaling_of(truth)
-    x, y = scale.apply(truth), scale.apply(guess)
+    x, y = scale.apply(truth), scale.apply(prediction)
     _, _, directions = np.linalg.svd(x, full_matrices=False)
     count = min(2, x.shape[1])
     figure = Figure(figsize=(4.2 * (count + 1), 4.0), layout="constrained")
@@ -95,7 +100,7 @@ def phase(task: str, found: Alignment) -> Figure:
         axes.set(xlabel="−λ, projected", ylabel="memory, projected")
         plain(axes)
     orbit = directions[:2]
-    for rows, colour, label in ((x, TRUTH, "−λ"), (y, GUESS, "memory")):
+    for rows, colour, label in ((x, TRUTH, "−λ"), (y, PREDICTION, "memory")):
         projected = rows @ orbit.T
         panels[-1].plot(
             projected[:, 0], projected[:, -1], color=colour, linewidth=0.9, alpha=0.8, label=label
@@ -108,7 +113,7 @@ def phase(task: str, found: Alignment) -> Figure:
 
 
 def likeness_bars(task: str, found: Alignment) -> Figure:
-    """Probe R², CCA and CKA for every kind of co-state, each beside its controls."""
+    """Plot probe R², CCA and CKA for every kind of co-state, each beside its controls."""
     kinds = list(found.comparison.likeness)
     figure = Figure(figsize=(10.0, 3.2), layout="constrained")
     panels = figure.subplots(1, 3)
@@ -120,7 +125,7 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
     ):
         for place, (name, colour) in enumerate(BARS.items()):
             heights = [getattr(found.comparison.likeness[kind][name], what) for kind in kinds]
-            # A probe that fails can be arbitrarily bad; below zero it is only worse than the mean.
+            # A failing probe can be arbitrarily bad. Below zero it is worse than predicting the mean.
             shown = np.clip(heights, -0.25, 1.0)
             axes.bar(np.arange(len(kinds)) + 0.16 * (place - 2), shown, 0.15, color=colour, label=name)
         axes.set_xticks(np.arange(len(kinds)), [_kind_name(kind) for kind in kinds], fontsize=8)
@@ -131,16 +136,16 @@ def likeness_bars(task: str, found: Alignment) -> Figure:
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8
     )
-    figure.suptitle(f"{task}: how far a co-state can be told from …")
+    figure.suptitle(f"{task}: similarity to a co-state of …")
     return figure
 
 
 def knockout(task: str, found: Knockout) -> Figure:
-    """Return over the period of erasing the hidden state."""
+    """Plot the return over the period at which the hidden state is erased."""
     figure = Figure(figsize=(5.0, 3.2), layout="constrained")
     axes = figure.subplots()
     periods = np.array(list(found.means))
-    axes.plot(periods, list(found.means.values()), marker="o", color=GUESS)
+    axes.plot(periods, list(found.means.values()), marker="o", color=PREDICTION)
     axes.axhline(found.intact, color=TRUTH, linestyle="--", linewidth=1.0, label="memory left alone")
     axes.legend(frameon=False, fontsize=8)
     axes.set_xscale("log", base=2)
@@ -148,7 +153,7 @@ def knockout(task: str, found: Knockout) -> Figure:
     axes.set(
         xlabel="steps between two erasures of the hidden state",
         ylabel="mean return",
-        title=f"{task}: what memory is worth",
+        title=f"{task}: return without memory",
     )
     plain(axes)
     return figure

@@ -1,4 +1,4 @@
-"""What memory is worth: the same policy with its core's state erased every so many steps."""
+"""Knock out the memory: play a trained policy with its core's state erased every so many steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,22 +18,22 @@ from costate.trained.evaluation import LARGEST_BATCH, play
 PERIODS = (1, 2, 4, 8, 16, 32, 64)
 """Steps between two erasures of the memory."""
 NEVER = 1_000_000
-"""A period that no episode reaches."""
+"""A period longer than any episode."""
 
 
 class Knockout(NamedTuple):
-    """Mean returns with the memory erased and with it left alone, each over episodes of its own."""
+    """Mean returns with the memory erased and intact, each over its own episodes."""
 
     means: dict[int, float]
     """By the number of steps between two erasures."""
     errors: dict[int, float]
-    """Standard error of the difference to ``intact``, by the same number."""
+    """Standard error of the difference from ``intact``, by the same number."""
     intact: float
-    """Mean return with the memory left alone."""
+    """Mean return with the memory intact."""
 
 
 def summarise(returns: Mapping[int, Float[np.ndarray, " N"]]) -> Knockout:
-    """Summarise the returns of every period, :data:`NEVER` among them."""
+    """Summarise the returns of every period, one of which is :data:`NEVER`."""
     squares = {every: float(np.var(each, ddof=1)) / len(each) for every, each in returns.items()}
     erased = [every for every in returns if every != NEVER]
     return Knockout(
@@ -44,7 +44,10 @@ def summarise(returns: Mapping[int, Float[np.ndarray, " N"]]) -> Knockout:
 
 
 class ForgetfulController(AbstractController):
-    """Another controller that forgets before every so many observations, counted from the start of the episode; each stream with its own period."""
+    """A controller whose memory is erased every so many observations.
+
+    Observations are counted from the start of the episode. Each stream has its own period.
+    """
 
     controller: AbstractController
     stats: RunningStats
@@ -80,10 +83,11 @@ class ForgetfulController(AbstractController):
 
 
 def forgetful(controller: AbstractController, every: Sequence[int]) -> ForgetfulController:
-    """The controller with its core's state erased every ``every[i]`` steps in stream i; 1 leaves it no memory at all."""
+    """Return the controller with its core's state erased every ``every[i]`` steps in stream i."""
     if min(every) < 1:
         raise ConfigError(
-            f"The hidden state is to be erased every {min(every)} steps, but that must be at least 1, which leaves no memory at all."
+            f"The hidden state is to be erased every {min(every)} steps, but the period must be at least 1, "
+            "which leaves no memory at all."
         )
     return ForgetfulController(
         controller=controller, stats=controller.stats, every=jnp.asarray(every, jnp.int32)
@@ -98,14 +102,16 @@ def returns_without_memory(
     seed: int,
     tell: Tell = nobody,
 ) -> Knockout:
-    """Mean return by the period of erasing the core's state, each over at least ``episodes`` episodes.
+    """Return the mean return for every period of erasing the core's state.
 
-    All periods are played side by side, so that there is one simulator to build and one program to compile.
+    Each is the mean of at least ``episodes`` episodes.
+
+    All periods are played in one batch, so that only one simulator is built and one program compiled.
     """
-    kinds = (*PERIODS, NEVER)
-    copies = LARGEST_BATCH // len(kinds)
+    periods = (*PERIODS, NEVER)
+    copies = LARGEST_BATCH // len(periods)
     rounds = -(-episodes // copies)
     returns = play(
-        task, forgetful(controller, kinds * copies), sensors, rounds * copies * len(kinds), seed, tell
+        task, forgetful(controller, periods * copies), sensors, rounds * copies * len(periods), seed, tell
     )
-    return summarise(dict(zip(kinds, returns.reshape(-1, len(kinds)).T, strict=True)))
+    return summarise(dict(zip(periods, returns.reshape(-1, len(periods)).T, strict=True)))

@@ -1,4 +1,4 @@
-"""What a comparison of a run was asked for and found, as a table and as a file."""
+"""The settings and the result of a comparison of a run, as a table and as a file."""
 
 import dataclasses
 import json
@@ -22,33 +22,36 @@ RESULT = "alignment.json"
 
 @dataclasses.dataclass(frozen=True)
 class AlignmentSettings:
-    """What is recorded and compared."""
+    """Settings of `costate align`: what is recorded and compared."""
 
     episodes: int = 6
-    """Episodes that are recorded; the last third of them is held out from everything that is fitted."""
+    """Number of recorded episodes; the last third of them is held out from everything that is fitted."""
     steps: int = 200
-    """Moments of each that are compared."""
+    """Number of compared moments of each episode."""
     horizon: int = 100
-    """Steps of the future that a true co-state tells of; so many more are recorded than compared."""
+    """Number of future steps in a true co-state; so many more are recorded than compared."""
     dropout: float | None = None
     """Blackout probability; None for that of training."""
     knockout_episodes: int = 32
-    """Episodes for each period of erasing the hidden state; 0 to leave that out."""
+    """Number of episodes for each period of erasing the hidden state; 0 skips this."""
     seed: int = 0
     """Seed of episodes and sensor faults."""
 
     def __post_init__(self) -> None:
         if self.episodes < 2:
             raise ConfigError(
-                f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to judge on. The default is 6."
+                f"episodes is {self.episodes}, but at least 2 are needed: one to fit to, one to test on. "
+                "The default is 6."
             )
         if self.steps < 2 or self.horizon < 1:
             raise ConfigError(
-                f"steps is {self.steps} and horizon is {self.horizon}, but at least 2 moments and 1 step of their future are needed."
+                f"steps is {self.steps} and horizon is {self.horizon}, "
+                "but at least 2 moments and 1 step of their future are needed."
             )
         if self.knockout_episodes < 0:
             raise ConfigError(
-                f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative; 0 leaves that out."
+                f"knockout_episodes is {self.knockout_episodes}, but it cannot be negative. Use 0 to skip "
+                "the knockout."
             )
         for name in ("episodes", "steps", "horizon", "knockout_episodes"):
             require_at_most(name, getattr(self, name), MOST_EPISODES)
@@ -56,14 +59,14 @@ class AlignmentSettings:
 
 
 class Alignment(NamedTuple):
-    """All that was found of one run."""
+    """The result of comparing one run."""
 
     settings: AlignmentSettings
     dropout: float
     env_steps: int
     comparison: Comparison
     knockout: Knockout | None
-    """None where no episodes were played for it."""
+    """None if no episodes were played for it."""
     moments: list[Moments]
 
 
@@ -84,8 +87,8 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
             for kind, by in comparison.likeness.items()
         },
         "hamiltonian_gap": {kind: gap._asdict() for kind, gap in comparison.gaps.items()},
-        "knockout": {} if knockout is None else _by_text(knockout.means),
-        "knockout_errors": {} if knockout is None else _by_text(knockout.errors),
+        "knockout": {} if knockout is None else _with_text_keys(knockout.means),
+        "knockout_errors": {} if knockout is None else _with_text_keys(knockout.errors),
         "intact": None if knockout is None else knockout.intact,
         "verdicts": all_verdicts(found),
         "episodes": comparison.episodes,
@@ -97,13 +100,13 @@ def to_json(run: Run, found: Alignment) -> dict[str, Any]:
     }
 
 
-def _by_text(numbers: dict[int, float]) -> dict[str, float]:
-    """With the keys that JSON can have."""
+def _with_text_keys(numbers: dict[int, float]) -> dict[str, float]:
+    """Return the numbers with text as keys, as JSON needs."""
     return {str(every): value for every, value in numbers.items()}
 
 
 def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
-    """What :func:`write_alignment` wrote beside a run; None if that is missing or damaged."""
+    """Read what :func:`write_alignment` wrote beside a run; None if it is missing or damaged."""
     try:
         document = json.loads((path / FOLDER / RESULT).read_text())
         return document if document["format"] == 1 and document["likeness"] else None
@@ -112,10 +115,10 @@ def read_alignment(path: pathlib.Path) -> dict[str, Any] | None:
 
 
 def table(found: Alignment) -> str:
-    """The comparison in aligned columns."""
+    """Format the comparison in aligned columns."""
     comparison, lines = found.comparison, []
     for kind, by in comparison.likeness.items():
-        lines.append(f"{f'co-state: {kind}, told from …':<44}{'probe R²':>10}{'CCA':>10}{'CKA':>10}")
+        lines.append(f"{f'co-state: {kind}, predicted from …':<44}{'probe R²':>10}{'CCA':>10}{'CKA':>10}")
         lines += [f"  {name:<42}" + "".join(f"{value:>10.3f}" for value in each) for name, each in by.items()]
     lines += _named("cos(h, ∂V/∂ỹ) of the critic", comparison.critic_cosine)
     for kind, cosine in comparison.implied_cosine.items():
@@ -123,7 +126,7 @@ def table(found: Alignment) -> str:
     for kind, gap in comparison.gaps.items():
         lines += _named(f"Hamiltonian gap (0 minimises), {kind}", gap._asdict())
     if found.knockout is not None:
-        erased = _by_text(found.knockout.means)
+        erased = _with_text_keys(found.knockout.means)
         lines.append(
             f"{'mean return, h erased every … steps':<44}"
             + "".join(f"{every:>8}" for every in (*erased, "never"))
@@ -133,17 +136,18 @@ def table(found: Alignment) -> str:
     untrusted = sum(each.untrusted for each in found.moments)
     if untrusted:
         lines.append(
-            f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be trusted"
+            f"left out: {untrusted} of {untrusted + comparison.moments} moments, whose co-states cannot be "
+            "trusted"
         )
     return "\n".join(lines)
 
 
 def all_verdicts(found: Alignment) -> list[str]:
-    """Return a sentence for each measure, against its controls."""
+    """Return a sentence for each measure, compared with its controls."""
     said = verdicts(found.comparison)
     return said if found.knockout is None else [*said, knockout_verdict(found.knockout)]
 
 
 def _named(what: str, by: dict[str, float]) -> Sequence[str]:
-    """A line for every name."""
+    """Return a heading and an indented line for every name."""
     return [what, *(f"  {name:<42}{value:>10.3f}" for name, value in by.items())]

@@ -1,4 +1,4 @@
-"""What the numbers of a comparison say: a sentence for each measure, against its controls."""
+"""Put the numbers of a comparison into words: a sentence for each measure, compared with its controls."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,10 @@ from costate.trained.alignment.comparison import (
 )
 from costate.trained.alignment.knockout import Knockout
 
-# Of cosines, correlations, R² and gaps: what six episodes of one policy do not tell from nothing.
+# Smaller differences of cosines, correlations, R² and gaps are not significant for six episodes of one
+# policy.
 MARGIN = 0.05
-# Standard errors beyond which mean returns are told apart.
+# Mean returns differ significantly beyond this many standard errors.
 ERRORS = 2.0
 NOUNS = {
     UNTRAINED: "an untrained memory",
@@ -26,11 +27,11 @@ NOUNS = {
     STATE: "the true state",
 }
 MEASURES = {"probe_r2": "probe R²", "cca": "CCA", "cka": "CKA"}
-NOTHING = "not a number, so nothing can be said."
+NOTHING = "NaN, so there is no verdict."
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a sentence for each measure of a comparison; co-states of which the same is said share one."""
+    """Return a sentence for each measure of a comparison; co-states with the same verdict share one."""
     said = [f"cos(h, ∂V/∂ỹ): {_beside_controls(comparison.critic_cosine)}"]
     implied = {kind: _beside_controls(by) for kind, by in comparison.implied_cosine.items()}
     said += _shared("cos((∂ỹ/∂x)ᵀh, −λ)", implied)
@@ -41,12 +42,12 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def knockout_verdict(found: Knockout) -> str:
-    """Return what erasing the memory does to the mean return."""
+    """Return a sentence on how erasing the memory changes the mean return."""
     gains = {every: mean - found.intact for every, mean in found.means.items()}
     lower = [every for every, gain in gains.items() if gain < -ERRORS * found.errors[every]]
     higher = [every for every, gain in gains.items() if gain > ERRORS * found.errors[every]]
     same = [every for every in gains if every not in lower + higher]
-    groups = {"lower": lower, "higher": higher, "not told apart": same}
+    groups = {"lower": lower, "higher": higher, "not significantly different": same}
     parts = [f"{word} every {_steps(periods)}" for word, periods in groups.items() if periods]
     need = "needs its memory" if lower else "would do better without" if higher else "does without its memory"
     return f"mean return with h erased: {', '.join(parts)} (two standard errors). The policy {need}."
@@ -61,7 +62,7 @@ def _numbers(by: Mapping[str, Likeness], field: str) -> dict[str, float]:
 
 
 def _beside_controls(numbers: Mapping[str, float]) -> str:
-    """The memory's number beside all others, which are those of its controls."""
+    """Compare the memory's number with those of its controls."""
     memory, controls = numbers[MEMORY], {name: number for name, number in numbers.items() if name != MEMORY}
     if not math.isfinite(memory):
         return NOTHING
@@ -71,7 +72,7 @@ def _beside_controls(numbers: Mapping[str, float]) -> str:
     level = [name for name in controls if name not in above + below + unknown]
     places = (("above", above), ("level with", level), ("below", below))
     parts = [f"{place} {_nouns(names)}" for place, names in places if names]
-    parts += [f"{_nouns(unknown)} {'is' if len(unknown) == 1 else 'are'} not a number"] if unknown else []
+    parts += [f"{_nouns(unknown)} {'is' if len(unknown) == 1 else 'are'} NaN"] if unknown else []
     return f"{'; '.join(parts)}. {_conclusion(memory, above, below, unknown)}"
 
 
@@ -81,16 +82,16 @@ def _conclusion(memory: float, above: Sequence[str], below: Sequence[str], unkno
     if UNTRAINED in below:
         return "An untrained memory does better."
     if UNTRAINED not in above:
-        return "Training did not bring it."
+        return "It does not come from training."
     if memory <= MARGIN:
-        return "There is no likeness."
+        return "There is no similarity."
     if SHUFFLED not in above:
         return "It does not follow the moment."
-    return "Training brought it, and it follows the moment."
+    return "It comes from training and follows the moment."
 
 
 def _of_gap(gap: Gap) -> str:
-    """0 is the minimiser, so that less is better."""
+    """Put a gap into words: 0 is the minimiser, so smaller is better."""
     if not math.isfinite(gap.policy) or not math.isfinite(gap.shuffled):
         return NOTHING
     gain = gap.shuffled - gap.policy
@@ -99,11 +100,11 @@ def _of_gap(gap: Gap) -> str:
 
 
 def _shared(measure: str, by_kind: Mapping[str, str]) -> list[str]:
-    """One sentence for all kinds of co-state of which the same is said."""
+    """Return one sentence for all kinds of co-state with the same verdict."""
     kinds: dict[str, list[str]] = {}
     for kind, said in by_kind.items():
         kinds.setdefault(said, []).append(kind)
-    # Some of their names have commas in them.
+    # Separated by semicolons, because some names contain commas.
     return [f"{measure}, {'; '.join(some)}: {said}" for said, some in kinds.items()]
 
 
