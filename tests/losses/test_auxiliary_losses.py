@@ -1,4 +1,4 @@
-"""Auxiliary losses on the memory: what they are given, how they enter the loss, and what becomes of their weights."""
+"""Auxiliary losses on the memory: their inputs, their place in the loss, and the fate of their weights."""
 
 import dataclasses
 import functools
@@ -69,7 +69,7 @@ def random_evidence(seed: int = 0) -> Evidence:
 
 
 def test_belief_is_half_the_mean_square_error_of_a_linear_prediction_and_so_are_its_gradients():
-    """Against NumPy, and the closed forms ∂/∂W = Σ_t w_t h_t eᵀ / O and ∂/∂h_t = w_t W e / O with e the error."""
+    """Compare with NumPy, and with ∂/∂W = Σ_t w_t h_t eᵀ / O and ∂/∂h_t = w_t W e / O for the error e."""
     evidence, draws = random_evidence(), np.random.default_rng(1)
     weight = draws.random((STEPS, STREAMS)).astype(np.float32)
     belief = Belief(*(jnp.asarray(draws.normal(size=s), jnp.float32) for s in ((HIDDEN, SENSORS), SENSORS)))
@@ -89,7 +89,7 @@ def test_belief_is_half_the_mean_square_error_of_a_linear_prediction_and_so_are_
 
 
 def test_the_minimiser_is_the_conditional_mean():
-    """With the memory a bit that says which of two means the truth comes from, least squares finds both means."""
+    """With a memory of one bit that tells two means apart, least squares finds both means."""
     draws = np.random.default_rng(2)
     bit = draws.random((400, STREAMS)) < 0.5
     truth = np.where(bit[..., None], [2.0, -1.0, 0.5], [-1.0, 3.0, 0.0]) + draws.normal(
@@ -130,7 +130,8 @@ def test_a_loss_is_given_what_working_sensors_would_have_shown_and_the_critics_g
     evidence = evidence_of(PPOConfig(), policy, unrolled, batch.rows)
     dark = ~np.asarray(evidence.seen)
     assert 0.3 < dark.mean() < 0.7
-    # The cue is shown in the first step of an episode and is ±1 there; later the world itself shows zeros, which are seen.
+    # The cue is shown in the first step of an episode and is ±1 there; later the world itself shows zeros,
+    # which are seen.
     assert (np.asarray(trajectory.observation)[~dark] == 0.0).any(), "zeros that are true readings"
     np.testing.assert_array_equal(np.where(dark[..., None], 0.0, trajectory.complete), trajectory.observation)
     np.testing.assert_allclose(evidence.complete, normalise(stats, trajectory.complete, 10.0), rtol=1e-6)

@@ -1,7 +1,8 @@
-"""The contract of an auxiliary loss: what it is given, what it returns, and how it enters the loss of a learner.
+"""The contract of an auxiliary loss: its inputs, its result, and its place in the loss of a learner.
 
-An auxiliary loss shapes the memory beside the learner's own losses. It may have weights of its own. They are trained
-and saved with the learner, and left out of everything that only acts: milestones, bundles and exports.
+An auxiliary loss shapes the memory beside the learner's own losses. It may have weights of its own. They are
+trained and saved with the learner, and left out of everything that only acts: milestones, bundles and
+exports.
 """
 
 import abc
@@ -18,14 +19,14 @@ from costate._base.types import Array, Bool, Float, Key
 
 
 class Evidence(eqx.Module):
-    """Everything that an auxiliary loss may use of S streams over T steps.
+    """The inputs of an auxiliary loss, for S streams over T steps.
 
-    Observations are normalised, as networks read them. Gradients reach the core and the encoder through ``hidden``
-    and ``features``; the rest is constant.
+    Observations are normalised, as networks read them. Gradients reach the core and the encoder through
+    ``hidden`` and ``features``; the rest is constant.
     """
 
     hidden: Float[Array, "T S H"]
-    """h_t, the hidden state after reading y_t; of an ensemble all hypotheses side by side."""
+    """h_t, the hidden state after reading y_t; of an ensemble all hypotheses, concatenated."""
     features: Float[Array, "T S F"]
     """ỹ_t, the encoded observation that the core read."""
     observation: Float[Array, "T S O"]
@@ -35,17 +36,17 @@ class Evidence(eqx.Module):
     costate: Float[Array, "T S G"]
     """λ̂_t = ∂V/∂ỹ_t by the learner's critic, the target of the co-state loss."""
     seen: Bool[Array, "T S"]
-    """Whether anything was seen at all, as far as a receiver can tell."""
+    """True where anything was observed at all, as far as a receiver can tell."""
     is_first: Bool[Array, "T S"]
-    """Whether an episode starts with y_t, before which the core forgets."""
+    """True where an episode starts with y_t, before which the core forgets."""
 
 
 class AbstractAuxiliaryLoss(eqx.Module):
-    """A loss on the memory, with the weights that it brings."""
+    """A loss on the memory, with its own weights."""
 
     @abc.abstractmethod
     def distance(self, evidence: Evidence) -> Float[Array, "T S"]:
-        """Return the loss of every step. Steps that count in no loss are left out by the learner."""
+        """Return the loss of every step. The learner drops steps that count in no loss."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +54,13 @@ class AuxiliaryLossConfig(abc.ABC):
     """Settings of an auxiliary loss."""
 
     coef: float = 0.0
-    """Weight of the loss beside the learner's own; 0 leaves it out."""
+    """Weight of the loss relative to the learner's own; 0 leaves it out."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.coef < float("inf"):
             raise ConfigError(
-                f"coef of an auxiliary loss is {self.coef}, but a weight is a finite number that is at least 0. Use 0 to leave the loss out."
+                f"coef of an auxiliary loss is {self.coef}, but a weight is a finite number that is at "
+                "least 0. Use 0 to leave the loss out."
             )
 
     @abc.abstractmethod
@@ -72,7 +74,7 @@ LOSSES = chosen_from("auxiliary loss", AuxiliaryLossConfig)
 
 
 class WeightedLoss(eqx.Module):
-    """An auxiliary loss under its name, with its weight in the total."""
+    """An auxiliary loss with its name and its weight in the total."""
 
     loss: AbstractAuxiliaryLoss
     name: str = eqx.field(static=True)
@@ -102,7 +104,8 @@ def auxiliary_terms(
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Return Σ_i c_i E_t[ℓ_i(t)] and the single means as metrics.
 
-    ``weight`` is the share of each row in a mean: 1 in sum over all devices, 0 for rows that count in no loss.
+    ``weight`` is the share of each row in a mean: 1 in sum over all devices, 0 for rows that count in no
+    loss.
     """
     total, metrics = jnp.zeros(()), {}
     for each in losses:

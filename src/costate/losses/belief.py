@@ -10,7 +10,7 @@ from costate.policies.initialisation import orthogonal
 
 
 class Belief(AbstractAuxiliaryLoss):
-    """½ |W h_t + b − y_t|² / O with y_t the normalised true observation, seen or dark.
+    """½ |W h_t + b − y_t|² / O with y_t the normalised true observation, blacked out or not.
 
     The minimiser over all functions of the memory is the conditional mean E[y_t | everything read so far].
     """
