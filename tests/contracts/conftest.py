@@ -1,4 +1,7 @@
-"""The contract is also for parts in files of one's own: ``COSTATE_TASKS=mine.py python -m pytest tests/contracts -k mine``."""
+"""Test parts in files of the user's too.
+
+For example ``COSTATE_TASKS=mine.py python -m pytest tests/contracts -k mine``.
+"""
 
 from costate._base.task_files import load_task_files
 

@@ -1,4 +1,4 @@
-"""What every registered auxiliary loss must do."""
+"""The contract that every registered auxiliary loss must fulfil."""
 
 import dataclasses
 

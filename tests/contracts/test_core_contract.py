@@ -1,4 +1,4 @@
-"""What every registered core must do."""
+"""The contract that every registered core must fulfil."""
 
 import functools
 
@@ -60,17 +60,17 @@ def test_unroll_equals_stepping_one_stream_at_a_time(name):
         np.testing.assert_allclose(memory.final[b], s, atol=4e-6)
 
 
-def test_taken_apart_it_steps_the_same(name):
+def test_it_steps_the_same_unstacked(name):
     core = build(name)
     features, state, is_first = sequence(core)
-    apart = jax.jit(lambda core, *row: cores.step_batch(core.apart(), *row))
+    unstacked = jax.jit(lambda core, *row: cores.step_batch(core.unstacked(), *row))
     # float32 sums in another order.
     np.testing.assert_allclose(
-        apart(core, features[0], state, is_first[0]),
+        unstacked(core, features[0], state, is_first[0]),
         step_batch(core, features[0], state, is_first[0]),
         atol=1e-6,
     )
-    assert (core.apart().hidden_size, core.apart().state_size) == (core.hidden_size, core.state_size)
+    assert (core.unstacked().hidden_size, core.unstacked().state_size) == (core.hidden_size, core.state_size)
 
 
 def looped(core: AbstractCore, features: jax.Array, state: jax.Array, is_first: jax.Array) -> jax.Array:
@@ -161,7 +161,7 @@ def test_previous_is_what_the_core_continued_from(name):
 
 
 def test_feature_gradients_equal_the_derivative_of_one_step(name):
-    """Against `step` differentiated by itself, for every step and stream, in float64: the tape must lose nothing."""
+    """Compare with the gradient of every single `step`, in float64: the tape must lose nothing."""
     with jax.enable_x64(True):
         core = double(build(name))
         features, state, is_first = double(sequence(core))
@@ -207,7 +207,7 @@ def test_sizes_are_the_widths_of_what_is_carried_and_of_what_is_shown(name):
 
 
 def test_memory_stays_finite_however_long_and_whatever_is_seen(name):
-    """The largest features there are, for longer than any episode, and every weight larger than a fresh one."""
+    """Feed the largest possible features for longer than any episode, with weights larger than fresh ones."""
     core = jax.tree.map(lambda leaf: 3.0 * leaf, build(name))
     features = jnp.asarray(np.sign(np.random.default_rng(6).normal(size=(2000, 1, F))), jnp.float32)
     hiddens = np.asarray(unroll(core, features, jnp.zeros((1, core.state_size)), jnp.zeros((2000, 1), bool)))
@@ -227,6 +227,6 @@ def test_every_initial_recurrent_matrix_is_orthogonal(name):
 
 
 def test_biases_start_at_zero(name):
-    """Those arrays of a core that are called ``bias`` or ``candidate_bias``; it need not have any."""
+    """Return the arrays of a core named ``bias`` or ``candidate_bias``, if it has any."""
     core = fresh(name)
     assert not any(np.any(getattr(core, bias)) for bias in ("bias", "candidate_bias") if hasattr(core, bias))

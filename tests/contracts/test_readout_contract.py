@@ -1,4 +1,7 @@
-"""What every registered readout must do; one with the setting ``influence``, with an influence that is constant and with one that is observed."""
+"""The contract that every registered readout must fulfil.
+
+A readout with the setting ``influence`` is tested with a constant and with an observed influence.
+"""
 
 import dataclasses
 import functools
@@ -46,7 +49,7 @@ def states() -> tuple[jax.Array, jax.Array, jax.Array]:
 
 @functools.cache
 def outcome(name: str, influence: str) -> dict[str, np.ndarray]:
-    """Everything that the tests look at, by one compiled program."""
+    """Compute all that the tests check, by one compiled program."""
 
     @jax.jit
     def program(readout, features, hidden, noise):

@@ -1,4 +1,4 @@
-"""What every registered task must do, in the engine that runs it."""
+"""The contract that every registered task must fulfil, in the engine that runs it."""
 
 import functools
 
@@ -23,7 +23,7 @@ def build(name: str, threads: int) -> AbstractEnv:
 
 @functools.cache
 def walking(env: AbstractEnv):
-    """Steps with random actions, as one compiled program for all walks of an environment."""
+    """Return a compiled program that takes random actions, for all walks of an environment."""
 
     def advance(state, key):
         low, high = jnp.maximum(env.action_low, -1.0), jnp.minimum(env.action_high, 1.0)
@@ -35,7 +35,7 @@ def walking(env: AbstractEnv):
 
 
 def walk(env: AbstractEnv, steps: int, seed: int = 0):
-    """Everything the environment showed."""
+    """A rollout of an environment: what it showed."""
     state, first = env.reset(jax.random.key(seed))
     return first, walking(env)(state, jax.random.split(jax.random.key(seed), steps))
 
@@ -54,7 +54,7 @@ def test_every_task_resets_and_steps_with_finite_values_and_can_be_brought_back(
     assert first.observation.shape == (B, task.observation_size)
     assert first.is_first.all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, steps)))
-    # Of types of their own: what gives way to other types would have programs compiled again for their own results.
+    # Weak types would have programs compiled again for their own results.
     assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, steps)) if isinstance(leaf, jax.Array))
     assert not steps.is_first.any()
     assert env.action_low.shape == env.action_high.shape == (task.action_size,)

@@ -85,7 +85,7 @@ def test_rnn_is_tanh_of_what_is_seen_and_what_was():
 
 
 def lstm_by_numpy(core, features, h, c):
-    """Hochreiter & Schmidhuber's cell with a forget gate, in float64; the gates are stored in the order i, f, o, g."""
+    """Hochreiter & Schmidhuber's cell with a forget gate, in float64; the order of gates is i, f, o, g."""
     W, U, b = (np.asarray(a, np.float64) for a in (core.input_weights, core.recurrent_weights, core.bias))
     shown = []
     for y in features:
@@ -123,7 +123,7 @@ def test_a_fresh_lstm_keeps_three_quarters_of_its_cell():
 
 def test_a_forget_bias_that_is_no_number_is_refused():
     with pytest.raises(
-        ConfigError, match=r"forget_bias is nan, but it must be a finite number\. The usual one is 1\."
+        ConfigError, match=r"forget_bias is nan, but it must be a finite number\. The usual value is 1\."
     ):
         LSTMConfig(forget_bias=float("nan"))
 

@@ -1,4 +1,4 @@
-"""Coupled oscillators against mechanics: a conserved energy, a solved differential equation, and the bounds of a stable step."""
+"""Coupled oscillators against mechanics: conserved energy, a differential equation, bounds of stability."""
 
 import dataclasses
 
@@ -108,6 +108,6 @@ def test_a_config_is_refused_exactly_where_the_oscillators_would_grow(settings):
 
 def test_oscillators_without_friction_are_refused():
     with pytest.raises(
-        ConfigError, match=r"damping is 0\.0, but it must be positive, or the oscillators have no bound"
+        ConfigError, match=r"damping is 0\.0, but it must be positive, or the oscillators are unbounded"
     ):
         CoRNNConfig(damping=0.0)

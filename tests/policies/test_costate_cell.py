@@ -1,4 +1,4 @@
-"""The co-state cell: its step against dense matrices, its equation against SciPy, its bound, and what F sees."""
+"""The co-state cell: its step against dense matrices, its equation against SciPy, its bound, F's inputs."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def build(scale: float = 1.0, hidden: int = H) -> CostateCell:
 
 
 def chain(hidden: int) -> np.ndarray:
-    """Where each unit of the chain is stored: even ones first."""
+    """Return where each unit of the chain is stored: even ones first."""
     half = -(-hidden // 2)
     return np.array([i // 2 + (half if i % 2 else 0) for i in range(hidden)])
 
@@ -74,7 +74,7 @@ def test_a_step_is_the_implicit_rules_with_dense_matrices(hidden):
 def slow_motion(
     core: CostateCell, source: np.ndarray, decay: np.ndarray, frequency: np.ndarray, steps: int
 ) -> CostateCell:
-    """A cell that sees nothing and whose every step is 1/steps of the time of ḣ = −B − F h with constant B and F."""
+    """A blind cell whose every step is 1/steps of the time of ḣ = −B − F h with constant B and F."""
     blank = jax.tree.map(jnp.zeros_like, core)
     return dataclasses.replace(
         blank,
@@ -87,7 +87,10 @@ def slow_motion(
 
 @pytest.mark.thorough
 def test_many_short_steps_solve_the_co_states_equation():
-    """Against SciPy's solution of ḣ = −B − (D + S) h; the rules are of first order, so that half the step makes half the error."""
+    """Compare with SciPy's solution of ḣ = −B − (D + S) h.
+
+    The rules are of first order: half the step, half the error.
+    """
     rng = np.random.default_rng(1)
     source, decay, frequency, start = (
         rng.uniform(-1, 1, H),
@@ -146,7 +149,7 @@ def test_the_equation_is_linear_in_the_co_state_but_for_the_control_that_f_sees(
 
     @jax.jit
     def curvature(core):
-        """How far the step is from affine in h."""
+        """Return how far the step is from affine in h."""
         feature, (left, right) = jnp.ones(F), jax.random.normal(jax.random.key(3), (2, H))
         both, one, other, none = (core.step(feature, h) for h in (left + right, left, right, 0.0 * left))
         return jnp.abs(both - one - other + none).max()

@@ -15,7 +15,7 @@ T, B, H = 6, 2, 5
 @pytest.mark.quick("gru", "ctrnn", "ssm")
 @pytest.mark.parametrize("name", CORES.names())
 def test_target_equals_the_gradient_of_the_critic_by_brute_force(name):
-    """∂V/∂ỹ_t of the whole unrolled network, one step and one component at a time, by central differences in float64."""
+    """Compute ∂V/∂ỹ_t of the unrolled network by central differences in float64, one component at a time."""
     with jax.enable_x64(True):
         key_core, key_critic, key_feature = jax.random.split(jax.random.key(0), 3)
         parts = (
@@ -33,7 +33,8 @@ def test_target_equals_the_gradient_of_the_critic_by_brute_force(name):
         targets = costate_targets(core, critic, read_sequence(core, features, hidden, is_first))
         step = 1e-6
         for t, b, i in np.ndindex(T, B, H):
-            # V at time t depends on ỹ_t only through h_t, so perturbing the network at time t is the partial derivative wanted.
+            # V at time t depends on ỹ_t only through h_t, so perturbing the network at time t is the partial
+            # derivative wanted.
             slope = (
                 values(features.at[t, b, i].add(step))[t, b] - values(features.at[t, b, i].add(-step))[t, b]
             ) / (2 * step)

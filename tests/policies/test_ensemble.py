@@ -1,4 +1,4 @@
-"""One control for several systems: the mean Hamiltonian against Riccati, and against each member's own optimum."""
+"""One control for several systems: the mean Hamiltonian against Riccati and each member's own optimum."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,10 @@ def test_equal_members_are_one(alone):
 
 
 def test_different_members_solve_the_stacked_riccati_equation(mixed):
-    """A with both members on its diagonal, B on top of each other, half of each Q and P_f; R counts once, because the control does."""
+    """Stack two systems: A block-diagonal, B stacked, half of each Q and P_f.
+
+    R counts once, because both share the control.
+    """
     stacked = LinearQuadratic(
         scipy.linalg.block_diag(STIFF.a, SOFT.a),
         np.ones((2, 1)),

@@ -1,4 +1,4 @@
-"""What can be seen inside of a policy: values and co-states as they are defined, whatever learnt it; milestones of a run."""
+"""Insight into a policy: values and co-states by their definitions for every learner; milestones of a run."""
 
 import dataclasses
 import functools
@@ -98,7 +98,7 @@ def in_double(tree: object) -> object:
 
 
 def scattered(insight: AbstractInsight) -> AbstractInsight:
-    """The same with weights that are not at their start, where many are zero; variances stay positive."""
+    """Return the same with random weights, since many start at zero; variances stay positive."""
     draws = np.random.default_rng(1)
 
     def move(path: tuple[object, ...], leaf: object) -> object:
@@ -151,7 +151,8 @@ def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
 def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) -> None:
     """By finite differences in the observation, moved by a share of each sensor's standard deviation.
 
-    Of soft actor-critic where only the critic sees what moves: the control must not react, because the co-state is at a given control.
+    Of soft actor-critic where only the critic sees what moves: the control must not react, because the
+    co-state is at a given control.
     """
     insight = scattered(learner_for(CONFIGS[kind]).insight(fresh(kind)))
     _, shown, memories = played(insight, 5)
@@ -177,7 +178,7 @@ def test_sensors_get_the_derivative_of_the_value_by_what_they_show(kind: str) ->
 @pytest.mark.quick("gru", "sac-sighted")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_cosine_and_what_the_memory_says_of_each_sensor_by_hand(kind: str) -> None:
-    """cos from the vectors; (∂ỹ/∂y)ᵀ h from tanh′ and the encoder's weights, of whoever's features h is compared in."""
+    """Compare cos from the vectors, and (∂ỹ/∂y)ᵀ h from tanh′ and the weights of h's encoder."""
     insight = scattered(learner_for(CONFIGS[kind]).insight(fresh(kind)))
     looks, shown, memories = played(insight, 5)
     look, now = jax.tree.map(np.asarray, looks[2]), shown[2]

@@ -1,4 +1,4 @@
-"""The loops in C against NumPy in float64, one step after the other, and what happens where there is no compiler."""
+"""The GRU's loops in C against NumPy in float64, step by step, and the fallback without a compiler."""
 
 import os
 import pathlib
@@ -15,7 +15,8 @@ from costate.policies.cores import gru
 from costate.policies.cores.native import gru_loops, library
 
 needs_c = pytest.mark.skipif(not library.state().available, reason=str(library.state()))
-# The width of one vector, widths that leave narrower panels, and that of the paper; streams that fill no block, one, and more than one.
+# The width of one vector, widths that leave narrower panels, and that of the paper; streams that fill no
+# block, one, and more than one.
 SHAPES = [(5, 1, 16), (7, 3, 48), (9, 4, 128), (6, 9, 144), (1, 2, 32)]
 
 
@@ -73,7 +74,7 @@ def test_reading_a_sequence_is_the_equation_step_by_step(shape: tuple[int, int, 
 @needs_c
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_reverse_pass_is_the_slope_of_the_forward_pass(shape: tuple[int, int, int]) -> None:
-    """By finite differences of the reference in float64: by the drives, which the gates' pre-activations add up from, and by the first state."""
+    """Compare with finite differences of the reference in float64, by the drives and by the first state."""
     given = example(*shape)
     names = ("drives", "matrices", "start", "is_first")
     reference = forwards(*(given[name] for name in names))
@@ -123,13 +124,14 @@ def test_gradients_are_sums_of_outer_products(rows: tuple[int, int], width: int,
         np.stack([delta.sum((0, 1)) for delta in deltas]),
     )
     for one, other in zip(found, wanted, strict=True):
-        # Random sums of N terms have the size √N; each of their additions is rounded, and such errors add up like a random walk.
+        # Random sums of N terms have the size √N; each of their additions is rounded, and such errors add up
+        # like a random walk.
         np.testing.assert_allclose(one, other, atol=4e-7 * np.prod(rows))
 
 
 @needs_c
 def test_the_gates_are_accurate_to_the_last_bits_over_all_magnitudes() -> None:
-    """Through a unit whose memory is empty: r and z are the logistic function of the drives and n their tangent."""
+    """With an empty memory r and z are the logistic function of the drives, and n is their tanh."""
     x = np.concatenate(
         [sign * np.logspace(-30, 4, 4096 - 24) for sign in (1, -1)]
         + [np.linspace(-2.0, 2.0, 32), [0.0, -0.0], np.full(14, 0.5)]
@@ -142,7 +144,7 @@ def test_the_gates_are_accurate_to_the_last_bits_over_all_magnitudes() -> None:
     _, _, r, z, n = map(np.asarray, found)
     exact = x.astype(np.float64)
     with np.errstate(over="ignore"):
-        # Where they are below the smallest float32 that is stored in full, nothing is asked of their last bits.
+        # Below the smallest normal float32 the last bits may differ.
         np.testing.assert_allclose(r, sigmoid(exact), rtol=4e-7, atol=2e-38)
     np.testing.assert_array_equal(r, z)
     np.testing.assert_allclose(n, np.tanh(exact), rtol=4e-7, atol=2e-38)
@@ -164,7 +166,10 @@ def test_what_is_no_number_is_not_made_one(bad: float) -> None:
 
 @needs_c
 def test_the_core_learns_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients of a core in float32, with sequences long enough for all three functions, also for several cores at once."""
+    """Return values and gradients of a core in float32.
+
+    Sequences are long enough for all three functions, also with several cores at once.
+    """
     steps, streams, size = 250, 8, 32
     cores = jax.vmap(lambda key: gru.GRUConfig().build(key, size, size))(
         jax.random.split(jax.random.key(0), 2)
@@ -243,8 +248,8 @@ def test_without_a_compiler_everything_is_left_to_xla_and_it_says_why(tmp_path: 
         says({"CC": "nosuchcc"}, tmp_path)
         == "by XLA (no C compiler was found (cc, gcc or clang, or the one that CC names))"
     )
-    assert says({"CC": str(broken)}, tmp_path) == "by XLA (it could not be made: no licence found)"
-    assert says({"CC": 'cc "'}, tmp_path) == "by XLA (it could not be made: No closing quotation)"
+    assert says({"CC": str(broken)}, tmp_path) == "by XLA (it could not be built: no licence found)"
+    assert says({"CC": 'cc "'}, tmp_path) == "by XLA (it could not be built: No closing quotation)"
     assert not list((tmp_path / "costate").rglob("*.so"))
 
 

@@ -1,4 +1,4 @@
-"""A whole update in float32 by the fast way against the same in float64 by the plain one: rounding is all that may differ."""
+"""A whole update in float32 by the fast way against float64 by the plain way: only rounding may differ."""
 
 import dataclasses
 import functools
@@ -26,8 +26,9 @@ from costate.policies.running_stats import empty_stats, merge
 ROLLOUT = RolloutConfig(environments=16, rollout_length=40)
 PPO = PPOConfig()
 HIDDEN, ITERATIONS = 16, 10
-# Components of a gradient have errors of about 1e-8 in float32, a rounding of the largest (0.2), and Adam divides them by ε = 1e-5 or more, so that
-# each of the sixteen steps is wrong by at most a thousandth of a learning rate.
+# Components of a gradient have errors of about 1e-8 in float32, a rounding of the largest (0.2), and Adam
+# divides them by ε = 1e-5 or more, so that each of the sixteen steps is wrong by at most a thousandth of a
+# learning rate.
 TOLERANCE = 1e-3 * PPO.learning_rate * PPO.epochs * PPO.minibatches
 
 
@@ -77,7 +78,7 @@ def largest_difference(left, right) -> float:
 
 @functools.cache
 def collected():
-    """A rollout with ends, starts and ignored actions in it, by a GRU in the middle of episodes, and the statistics of what was seen before."""
+    """A rollout with ends, starts and ignored actions by a GRU in mid-episode, and its statistics."""
     env = SensorEnv(AnalyticEnv(RememberedCue(), ROLLOUT.environments), SensorConfig(0.3))
     policy = policy_with("gru")
     run = jax.jit(functools.partial(collect, env, ROLLOUT, PPO.discount))
@@ -97,7 +98,7 @@ def policy_with(core: str):
 
 @functools.cache
 def before(core: str):
-    """What an update is given: a policy that is not the one that acted, so that ratios and values are clipped in some rows and not in others."""
+    """The arguments of an update of a policy that did not act, so that some rows are clipped."""
     seen, trajectory, final_value = collected()
     random = np.random.default_rng(1)
     policy = jax.tree.map(
@@ -143,7 +144,8 @@ def test_an_update_in_float32_by_the_fast_way_is_that_in_float64_by_the_plain_on
         )
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
-        # Means over the last epoch, whose parameters are right to 1e-6 or so; some of them are differences of numbers of order 1.
+        # Means over the last epoch, whose parameters are right to 1e-6 or so; some of them are differences of
+        # numbers of order 1.
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=2e-6, err_msg=name)
     assert narrow.iteration == wide.iteration == 1
 
@@ -174,7 +176,10 @@ SAC = SACConfig(
 
 @pytest.mark.slow
 def test_a_step_of_soft_actor_critic_in_float32_is_that_in_float64():
-    """The gradient, as Adam's first moment holds it; in its first step Adam goes a learning rate whatever the size of a component."""
+    """Return the gradient from Adam's first moment.
+
+    Adam's first step has the size of the learning rate, whatever the size of a component.
+    """
     _, trajectory, _ = collected()
     shape = trajectory.reward.shape
     ended = jnp.concatenate([jnp.zeros_like(trajectory.ends[:1]), trajectory.ends[:-1]])

@@ -1,6 +1,7 @@
 """Every registered core at any length, any pattern of starts and inputs from nothing to enormous ones.
 
-That the gradients of the fast way are those of the plain one is in the contract of cores, in float64; here they must be numbers.
+That the gradients of the fast way are those of the plain one is in the contract of cores, in float64; here
+they must be numbers.
 """
 
 import functools
@@ -18,7 +19,8 @@ from costate.policies.cores import CORES, AbstractCore, feature_gradients, read_
 
 LONGEST, B, F, H = 9, 2, 3, 4
 every_core = pytest.mark.parametrize("name", CORES.names())
-# Those whose way through a sequence is their own, or that of a whole family; a program for each of the others takes long to compile.
+# Those whose way through a sequence is their own, or that of a whole family; a program for each of the others
+# takes long to compile.
 OWN_WAY = ("gru", "ctrnn", "rnn", "ssm", "frame-stack")
 core_with_its_own_way = pytest.mark.parametrize(
     "name",
@@ -44,7 +46,10 @@ def starting_state(name: str) -> np.ndarray:
 
 @jax.jit
 def read(core, features, state, is_first):
-    """Hidden states by the fast way and by a scan of single steps; of the fast one the gradients of a loss, and those by the features alone."""
+    """Return hidden states by the fast way and by a scan of steps, and two gradients of the fast way.
+
+    The gradients are those of a loss, and those by the features alone.
+    """
     weights = jnp.cos(jnp.arange(features.shape[0] * B * H, dtype=jnp.float32)).reshape(-1, B, H)
 
     def loss(core, features, state):
@@ -99,7 +104,7 @@ def check(name, unit, is_first, size, carried):
     carried=1e6,
 )
 def test_nothing_of_the_past_is_left_where_an_episode_starts(name, unit, other, is_first, size, carried):
-    """Everything before a stream's first start is replaced, the carried state included: not one bit after it changes."""
+    """No bit after a stream's first start depends on what came before it, the carried state included."""
     begun = np.logical_or.accumulate(is_first, axis=0)
     replaced = np.where(begun[..., None], unit, size * other)
     state = starting_state(name)

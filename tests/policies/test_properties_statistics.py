@@ -19,7 +19,7 @@ merged, normalised, scaled = (
     jax.jit(scale_reward, static_argnums=2),
 )
 
-# What a feature looks like: where it lies, how far it spreads, each over everything that a sensor may speak in.
+# Location and spread of a feature, over all magnitudes that a sensor may have.
 magnitudes = st.sampled_from([0.0, 1e-20, 1e-12, 1e-8, 1e-4, 1.0, 100.1, 1e4, 1e8, 1e15])
 offsets = st.builds(lambda size, sign: sign * size, magnitudes, st.sampled_from([-1.0, 1.0]))
 units = arrays(np.float64, (T, B), elements=st.floats(-1.0, 1.0, width=32))
@@ -35,14 +35,16 @@ def merge_all(data: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...] 
 
 
 def counted(data: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Everything that counts, as float32 holds it, in float64."""
+    """Return all rows that count, as float32 holds them, in float64."""
     return np.concatenate([batch.astype(np.float32).astype(np.float64)[mask] for batch, mask in data])
 
 
 def check_moments(stats: RunningStats, everything: np.ndarray) -> None:
-    """Every operation errs by a unit of rounding of the largest number; an error e of a mean makes one of at most e in the deviation about it.
+    """Check mean and deviation within the errors of rounding.
 
-    16 for the few operations of each of five merges. A variance below 1e-38 is no number of float32, hence 1e-19.
+    Every operation errs by one rounding unit of the largest number, and an error e of a mean changes the
+    deviation about it by at most e. The bound is 16 units, for the few operations of each of five merges. A
+    variance below 1e-38 underflows in float32, hence 1e-19.
     """
     assert float(stats.count) == len(everything)
     bound = 16 * ROUNDING * np.abs(everything).max(0, initial=0.0) + 1e-19

@@ -1,4 +1,4 @@
-"""The state-space core against the recurrence that it stands for, written out, and against its sum in closed form."""
+"""The state-space core against its recurrence, written out, and against its sum in closed form."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def parts(core: SSM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_all_states_at_once_are_those_of_the_recurrence():
-    """Λ x + B ỹ one step after the other with complex numbers of NumPy, with episodes that start in the middle."""
+    """Compute Λ x + B ỹ step by step with NumPy's complex numbers; episodes start in the middle."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         built = jax.tree.map(lambda a: a.astype(jnp.float64), core())
@@ -108,7 +108,8 @@ def test_half_as_many_modes_as_units_are_the_default():
         ),
         (
             {"slowest": 1.0},
-            "fastest is 0.5 and slowest is 1.0, but they are shares of memory kept in a step: 0 < fastest ≤ slowest < 1.",
+            "fastest is 0.5 and slowest is 1.0, but they are shares of memory kept in a step: 0 < fastest "
+            "≤ slowest < 1.",
         ),
         ({"fastest": 0.0}, "fastest is 0.0 and slowest is 0.95, but they are shares of memory"),
         ({"largest_phase": 4.0}, "largest_phase is 4.0, but it must lie between 0 and π"),

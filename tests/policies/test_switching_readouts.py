@@ -1,4 +1,4 @@
-"""Bang-bang and bang-off-bang: minimisers of their Hamiltonians, exact distributions, and the switching times of the double integrator."""
+"""Bang-bang and bang-off-bang: minimisers, distributions, and switching times of the double integrator."""
 
 import dataclasses
 import functools
@@ -52,7 +52,8 @@ def test_the_law_minimises_its_hamiltonian_on_a_grid(fuel):
         law = np.asarray(control(jnp.asarray(-G.T, jnp.float32), jnp.asarray(h, jnp.float32)))
         controls = np.vstack([law, grid])
         cost = fuel * np.abs(controls).sum(axis=1) + controls @ (G @ h)
-        # The grid holds the corners and the middle, so the minimum is on it up to float32 rounding of the slope.
+        # The grid holds the corners and the middle, so the minimum is on it up to float32 rounding of the
+        # slope.
         assert cost[0] <= cost.min() + 1e-6
         assert set(law) <= set(LEVELS[fuel])
 
@@ -60,7 +61,7 @@ def test_the_law_minimises_its_hamiltonian_on_a_grid(fuel):
 def hamiltonian_weights(
     switching: np.ndarray, temperature: np.ndarray, fuel: float
 ) -> dict[tuple[float, ...], float]:
-    """exp(−(c(u) + uᵀs)/τ) of every joint control, normalised by brute force; actuators have temperatures of their own."""
+    """Normalise exp(−(c(u) + uᵀs)/τ) over all joint controls by brute force; each actuator has its own τ."""
     joint = list(itertools.product(LEVELS[fuel], repeat=switching.size))
     weights = np.array(
         [np.exp(-((fuel * np.abs(u) - np.array(u) * switching) / temperature).sum()) for u in joint]
@@ -89,7 +90,7 @@ def test_probabilities_and_entropy_are_those_of_the_gibbs_distribution(fuel):
 
 @pytest.mark.parametrize("fuel", LEVELS)
 def test_samples_have_the_probabilities_that_the_likelihood_says(fuel):
-    """Noise at the middle of N equally likely intervals: frequencies then equal probabilities up to 1/N, with no randomness left."""
+    """With noise at the middles of N equally likely intervals, frequencies are probabilities up to 1/N."""
     count, switching, temperature = 4000, np.array([[0.4], [-1.1], [3.0]]), np.array([0.8])
     noise = scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)
     for row in switching:
@@ -117,7 +118,7 @@ def test_extreme_noise_and_certainty_stay_among_the_levels():
 def simulate(
     readout, costate, horizon: float, start: np.ndarray, steps: int = 4000
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The double integrator under the law driven by the true co-state λ(t); exact for a control that is constant within a step."""
+    """Simulate the double integrator under the law of the true λ(t); stepwise constant control is exact."""
     step = horizon / steps
     times = (np.arange(steps) + 0.5) * step
     controls = np.asarray(
@@ -139,7 +140,10 @@ TOWARDS = np.array([[0.0], [-1.0]])
 
 @pytest.mark.parametrize("position", [0.5, 4.0])
 def test_minimum_time_of_the_double_integrator_switches_once_half_way(position):
-    """From rest at x₀ > 0: t_f = 2√x₀, λ₁ = 1/√x₀ and λ₂ = 1 − λ₁ t from H = 1 + λ₁x₂ + λ₂u = 0, so the switch is at √x₀."""
+    """From rest at x₀ > 0: t_f = 2√x₀, λ₁ = 1/√x₀ and λ₂ = 1 − λ₁ t from H = 1 + λ₁x₂ + λ₂u = 0.
+
+    So the switch is at √x₀.
+    """
     half = np.sqrt(position)
     readout = readout_with(TOWARDS, 0.0)
     times, controls, state = simulate(
@@ -155,7 +159,10 @@ def test_minimum_time_of_the_double_integrator_switches_once_half_way(position):
 
 
 def test_minimum_fuel_of_the_double_integrator_coasts_between_two_bursts():
-    """From rest at x₀ to rest at 0 in T: bursts of t₁ with t₁(T − t₁) = x₀ and a coast between; λ₂ falls linearly and is ±1 at the switches."""
+    """From rest at x₀ to rest at 0 in T: bursts of t₁ with t₁(T − t₁) = x₀ and a coast between.
+
+    λ₂ falls linearly and is ±1 at the switches.
+    """
     position, horizon = 3.0, 4.0
     burst = 0.5 * (horizon - np.sqrt(horizon**2 - 4.0 * position))
     assert burst == 1.0

@@ -35,7 +35,7 @@ H, ROLLOUT = 5, RolloutConfig(environments=3, rollout_length=8)
 
 @functools.cache
 def experience():
-    """A rollout that goes on where another one ended, by a policy whose weights are not the initial ones; states are kept for every second step."""
+    """A rollout that continues another by a policy with trained weights; every second state is kept."""
     env = AnalyticEnv(RememberedCue(), ROLLOUT.environments)
     policy = build_policy(PolicyConfig(H, LSTMConfig()), jax.random.key(0), 1, 1)
     policy = jax.tree.map(
@@ -49,7 +49,7 @@ def experience():
 
 @pytest.mark.thorough
 def test_pieces_of_a_rollout_start_from_all_that_was_carried_there():
-    """The values that pieces of two steps have must be those of the rollout, which read everything; without the cell they would not be."""
+    """Values of pieces of two steps must equal those of the whole rollout, which needs the cell state too."""
     policy, trajectory, final_value = experience()
     assert trajectory.core_state.shape == (4, 3, 2 * H)
     stats = empty_stats((1,))
@@ -116,7 +116,8 @@ def test_a_controller_shows_h_and_forgets_everything():
     control, after = controller.decide(Robot(), now, memory)
     np.testing.assert_allclose(controller.hidden(after), controller.core_state(after)[:, :H])
     erased = forgetful(controller, (1, 1_000))
-    # The first stream forgets before every step and is left with what a core does that carries nothing; the second one does not forget yet.
+    # The first stream forgets before every step and is left with what a core does that carries nothing; the
+    # second one does not forget yet.
     forgot, inner = erased.decide(Robot(), now, (memory, jnp.array([1, 1])))
     fresh = step_batch(
         policy.core, controller.feature(now, memory), jnp.zeros((2, 2 * H)), jnp.zeros(2, bool)
@@ -144,7 +145,7 @@ LEARNERS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize(("learner", "core"), [("ppo", LSTMConfig()), ("sac", LSTMConfig())])
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, learner, core):
-    """Two iterations for each episode, so that states are handed on from one to the next; PPO cuts streams, SAC replays stored memories."""
+    """Episodes span two iterations, so states are carried over: PPO cuts streams, SAC replays memories."""
     config = RunConfig(
         "LQG",
         steps=4 * 2 * 150,

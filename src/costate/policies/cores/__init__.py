@@ -1,4 +1,4 @@
-"""Recurrent cores: how memory, whose hidden state is read as a co-state, evolves. A file in this folder registers itself."""
+"""Recurrent cores, whose hidden state is read as a co-state. A file in this folder registers itself."""
 
 from costate._base.discovery import import_all, load_entry_points
 from costate.policies.cores.base import CORES as CORES

@@ -1,10 +1,10 @@
-"""Cores whose weights all stand in one affine map of observation and memory; what differs between them is elementwise.
+"""Cores that are given by one affine map of observation and memory, and elementwise functions.
 
     a = φ(W ỹ + U s_U + b),    s' = ψ(a, s)
 
-s is the core's state and s_U the first units of it, which the recurrent weights read. A core gives the weights and its elementwise φ and ψ; how a
-sequence is read and differentiated is the same for all: the activations a are stored, the loop backwards carries only ∂L/∂s, and every weight's
-gradient is one large product afterwards.
+s is the core's state, and s_U its first units, which the recurrent weights read. A core defines the weights,
+φ and ψ. Reading a sequence and differentiating it is the same for all cores: the activations a are stored,
+the backward loop carries only ∂L/∂s, and every weight's gradient is one large product after the loop.
 """
 
 import abc
@@ -33,7 +33,7 @@ class Affine(NamedTuple):
 
     input: Float[Array, "F P"]
     recurrent: Float[Array, "R P"]
-    """It reads the first R units of the state."""
+    """Reads the first R units of the state."""
     bias: Float[Array, " P"]
 
 
@@ -43,19 +43,19 @@ class AbstractCell(abc.ABC):
 
     @abc.abstractmethod
     def activate(self, drive: Float[Array, "*N P"]) -> Float[Array, "*N P"]:
-        """a = φ(drive)."""
+        """Return a = φ(drive)."""
 
     @abc.abstractmethod
     def slope(self, activations: Float[Array, "*N P"]) -> Float[Array, "*N P"]:
-        """∂φ/∂drive in terms of a, so that nothing is computed twice."""
+        """Return ∂φ/∂drive as a function of a, so that nothing is computed twice."""
 
     @abc.abstractmethod
     def combine(self, activations: Float[Array, "*N P"], state: Float[Array, "*N C"]) -> Float[Array, "*N C"]:
-        """s' = ψ(a, s)."""
+        """Return s' = ψ(a, s)."""
 
 
 class AbstractAffineCore(AbstractFastCore):
-    """A core that is given by an affine map and a cell."""
+    """A core given by an affine map and a cell."""
 
     @property
     @abc.abstractmethod
@@ -64,7 +64,7 @@ class AbstractAffineCore(AbstractFastCore):
 
     @abc.abstractmethod
     def affine(self) -> Affine:
-        """W, U and b."""
+        """Return W, U and b."""
 
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
         W, U, b = self.affine()
@@ -80,7 +80,7 @@ class AbstractAffineCore(AbstractFastCore):
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """Through ψ and φ with the activations as they were, then one product with Wᵀ."""
+        """Differentiate ψ and φ at the stored activations, then multiply by Wᵀ."""
         activations = memory.tape
         pull_back = jax.vjp(lambda a: self.expose(self.cell.combine(a, memory.previous)), activations)[1]
         d_drive = pull_back(cotangents)[0] * self.cell.slope(activations)
@@ -88,7 +88,7 @@ class AbstractAffineCore(AbstractFastCore):
 
 
 class AbstractPairCore(AbstractAffineCore):
-    """Such a core whose state is a pair of equal widths, of which the first plays the co-state."""
+    """An affine core whose state is a pair of equal widths, the first of which plays the co-state."""
 
     @property
     def state_size(self) -> int:
@@ -106,7 +106,7 @@ def _read(
     state: Float[Array, "B C"],
     is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B C"], Float[Array, "T B P"]]:
-    """States and activations of a sequence; the activations get no gradient."""
+    """Return the states and activations of a sequence. The activations get no gradient."""
     return _read_forward(cell, affine, features, state, is_first)[0]
 
 
@@ -132,7 +132,8 @@ def _read_reverse(
     (W, U, _), features, state, is_first, states, activations = tape
     previous = previous_states(states, state, is_first)
     recalled = U.shape[0]
-    # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as much.
+    # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as
+    # much.
     U_transposed = jax.lax.optimization_barrier(U.T)
 
     def retreat(delta: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -157,5 +158,5 @@ _read.defvjp(_read_forward, _read_reverse)
 
 
 def side_by_side(matrices: Float[Array, "K R H"]) -> Float[Array, "R P"]:
-    """[M_1 … M_K]: several matrices that read the same, as one product."""
+    """Return [M_1 … M_K]: matrices with the same input, as one matrix."""
     return jnp.concatenate(list(matrices), axis=-1)

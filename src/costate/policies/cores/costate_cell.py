@@ -1,27 +1,32 @@
-"""The explicit neural co-state policy of Definition 3.2: a memory that obeys the co-state's differential equation, integrated stably.
+"""The explicit neural co-state policy of Definition 3.2: a memory with the co-state's differential equation.
 
     ḣ = −B(ỹ) − F(ỹ, u) h,    F(ỹ, u) = D(ỹ, u) + S(ỹ, u)
 
-**Which F.** A co-state is known at the end of a trajectory, and its equation is stable when it is run from there, backwards. A memory runs forwards,
-where −F h grows without bound along every stable direction of the plant. So F is learnt among the matrices that are stable forwards: D is diagonal
-and at least d > 0, S is skew-symmetric, hence hᵀF h ≥ d |h|². What is lost is growth, which no bounded memory can have; what the future costs has
-to be corrected by observations instead, as in a filter. S is tridiagonal, which loses nothing where it is constant: every skew-symmetric matrix is
-tridiagonal in some orthonormal coordinates, and the coordinates of h are free. Time is measured in control steps.
+**Which F.** A co-state is known at the end of a trajectory, and its equation is stable when it is run
+backwards from there. A memory runs forwards, where −F h grows without bound along every stable direction of
+the plant. So F is learnt among the matrices that are stable forwards: D is diagonal and at least d > 0, S is
+skew-symmetric, hence hᵀF h ≥ d |h|². What is lost is growth, which no bounded memory can have; observations
+have to correct for it instead, as in a filter. S is tridiagonal, which loses nothing where it is constant:
+every skew-symmetric matrix is tridiagonal in some orthonormal coordinates, and the coordinates of h are free.
+Time is measured in control steps.
 
-**Which u.** F sees the control that the co-state before this observation asks for, û = G h_{t−1}, the quadratic control law with a G of the core's
-own. It stands for what was done in the step that led to y_t; exploration noise is not in it, and a memory trained on-policy never sees that noise.
-The readout has a G of its own, because a core does not know the actuators. Off-policy, ỹ itself contains the control that was applied.
+**Which u.** F sees the control of the co-state before this observation, û = G h_{t−1}: the quadratic control
+law with the core's own G. It stands for the control of the step that led to y_t, without exploration noise,
+which a memory trained on-policy never sees. The readout has another G, because a core does not know the
+actuators. Off-policy, ỹ itself contains the control that was applied.
 
-**Which integrator.** S is the sum of its even and its odd couplings, each a set of rotations in disjoint planes. The rotations are done by the
-implicit midpoint rule, plane by plane, and then decay and source by the implicit Euler rule:
+**Which integrator.** S is the sum of its even and its odd couplings, each a set of rotations in disjoint
+planes. The implicit midpoint rule does the rotations, plane by plane; then the implicit Euler rule does decay
+and source:
 
     h ← R_odd R_even h_{t−1},   (I + ½Ω) R = I − ½Ω in each plane,        h_t = (h − B(ỹ_t)) / (1 + D(ỹ_t, û))
 
-**Why h is bounded.** R is an isometry whatever the frequencies, |B_i| ≤ 1 because B ends in tanh, and D ≥ d, so that
+**Why h is bounded.** R is an isometry whatever the frequencies, |B_i| ≤ 1 because B ends in tanh, and D ≥ d,
+so that
 
     |h_t| ≤ (|h_{t−1}| + √H) / (1 + d),
 
-and the ball |h| ≤ √H/d, in which every episode starts, is never left. Nothing of this needs a small time step.
+and the ball |h| ≤ √H/d, in which every episode starts, is never left. None of this needs a small time step.
 """
 
 import dataclasses
@@ -48,18 +53,21 @@ from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
 class Terms(NamedTuple):
-    """What B and F are made from, before their bounds."""
+    """The arguments of B and F, before the functions that bound them."""
 
     source: Float[Array, "*S H"]
     """B = tanh(source)."""
     decay: Float[Array, "*S H"]
     """D = d + softplus(decay)."""
     frequency: Float[Array, "*S J"]
-    """The entries of S beside its diagonal, J = H − 1: first the even couplings, then the odd ones."""
+    """The off-diagonal entries of S, J = H − 1: first the even couplings, then the odd ones."""
 
 
 class CostateCell(AbstractFastCore):
-    """h_t = (R_odd R_even h_{t−1} − B(ỹ_t)) / (1 + D(ỹ_t, û)) with û = G h_{t−1}: one stable step of ḣ = −B(ỹ) − F(ỹ, u) h."""
+    """h_t = (R_odd R_even h_{t−1} − B(ỹ_t)) / (1 + D(ỹ_t, û)) with û = G h_{t−1}.
+
+    This is one stable step of ḣ = −B(ỹ) − F(ỹ, u) h.
+    """
 
     source_weights: Float[Array, "F H"]
     decay_weights: Float[Array, "F H"]
@@ -83,7 +91,7 @@ class CostateCell(AbstractFastCore):
     def fast_read(
         self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
     ) -> Memory:
-        """The products with observations are made before the loop, in bulk; what is left in it is elementwise but for û."""
+        """Multiply all observations by their weights before the loop, which is elementwise except for û."""
         drives = jax.tree.map(
             lambda drive: drive.reshape(*is_first.shape, -1), self._drives(as_rows(features))
         )
@@ -100,7 +108,7 @@ class CostateCell(AbstractFastCore):
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """Through the elementwise step with its terms as they were, then one product with the transposed weights for each."""
+        """Differentiate the elementwise step at the stored terms, then multiply by each transposed matrix."""
         terms: Terms = jax.tree.map(as_rows, memory.tape)
         previous = as_rows(memory.previous)
         deltas: Terms = jax.vjp(lambda terms: self._integrate(terms, previous), terms)[1](
@@ -114,7 +122,7 @@ class CostateCell(AbstractFastCore):
         return gradients.reshape(*cotangents.shape[:2], -1)
 
     def _drives(self, features: Float[Array, "N F"]) -> Terms:
-        """What the observations say."""
+        """Return the terms that depend on the observations."""
         return Terms(
             features @ self.source_weights + self.bias[None],
             features @ self.decay_weights + self.decay_bias[None],
@@ -122,7 +130,7 @@ class CostateCell(AbstractFastCore):
         )
 
     def _controlled(self, drives: Terms, hidden: Float[Array, "N H"]) -> Terms:
-        """What the control that the co-state asks for adds to F; B does not depend on it."""
+        """Add the terms of F that depend on the control û. B does not depend on it."""
         control = hidden @ self.influence
         return Terms(
             drives.source,
@@ -131,15 +139,16 @@ class CostateCell(AbstractFastCore):
         )
 
     def _integrate(self, terms: Terms, hidden: Float[Array, "N H"]) -> Float[Array, "N H"]:
-        """The rotations, then decay and source."""
+        """Apply the rotations, then decay and source."""
         decay = self.slowest_decay + jax.nn.softplus(terms.decay)
         return (rotate(terms.frequency, hidden) - jnp.tanh(terms.source)) / (1.0 + decay)
 
 
 def rotate(frequency: Float[Array, "N J"], hidden: Float[Array, "N H"]) -> Float[Array, "N H"]:
-    """R_odd R_even h for the tridiagonal S, an isometry.
+    """Return R_odd R_even h for the tridiagonal S, an isometry.
 
-    The chain of units is even₀, odd₀, even₁, odd₁, … and the even ones are stored first: planes are then pairs of contiguous slices.
+    The units are coupled in the order even₀, odd₀, even₁, odd₁, …. The even ones are stored first, so that
+    planes are pairs of contiguous slices.
     """
     half = -(-hidden.shape[-1] // 2)
     even, odd = hidden[:, :half], hidden[:, half:]
@@ -153,7 +162,7 @@ def rotate(frequency: Float[Array, "N J"], hidden: Float[Array, "N H"]) -> Float
 def turn(
     frequency: Float[Array, "N K"], left: Float[Array, "N K"], right: Float[Array, "N K"]
 ) -> tuple[Float[Array, "N K"], Float[Array, "N K"]]:
-    """One step of (left, right)˙ = −(0 ω; −ω 0)(left, right) by the implicit midpoint rule: a rotation by 2 arctan(ω/2)."""
+    """Rotate by 2 arctan(ω/2): one implicit midpoint step of (left, right)˙ = −(0 ω; −ω 0)(left, right)."""
     half = 0.5 * frequency
     scale = 1.0 / (1.0 + half * half)
     cosine, sine = (1.0 - half * half) * scale, frequency * scale
@@ -163,14 +172,14 @@ def turn(
 @CORES.register("costate-cell")
 @dataclasses.dataclass(frozen=True)
 class CostateCellConfig(CoreConfig):
-    """The co-state's own differential equation with learned B, F and G, integrated stably (Definition 3.2)."""
+    """The co-state's own differential equation with learned B, F and G, integrated stably."""
 
     initialisation: Initialisation = "orthogonal"
     """Initial matrices."""
     controls: int = 8
-    """Components of the control that F sees; the core does not know how many actuators there are."""
+    """Components of the control that F sees. The core does not know how many actuators there are."""
     slowest_decay: float = 0.01
-    """Least rate d at which the memory decays in a control step; it is bounded by √H/d."""
+    """Least rate d at which the memory decays in a control step; the memory is bounded by √H/d."""
 
     def __post_init__(self) -> None:
         if self.controls < 1:
@@ -179,13 +188,15 @@ class CostateCellConfig(CoreConfig):
             )
         if not (math.isfinite(self.slowest_decay) and self.slowest_decay > 0.0):
             raise ConfigError(
-                f"slowest_decay is {self.slowest_decay}, but it must be a positive number: it is what keeps the memory bounded."
+                f"slowest_decay is {self.slowest_decay}, but it must be a positive number: it keeps the "
+                "memory bounded."
             )
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> CostateCell:
         if hidden_size < 2:
             raise ConfigError(
-                f"hidden_size is {hidden_size}, but a co-state cell couples neighbouring units and needs at least 2."
+                f"hidden_size is {hidden_size}, but a co-state cell couples neighbouring units and needs at "
+                "least 2."
             )
         couplings, keys = hidden_size - 1, jax.random.split(key, 6)
 

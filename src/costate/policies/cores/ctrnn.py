@@ -49,7 +49,7 @@ class CTRNN(AbstractFastCore):
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """(α ⊙ (1 − n²) ⊙ c) W_inᵀ with n as it was."""
+        """Return (α ⊙ (1 − n²) ⊙ c) W_inᵀ at the stored n."""
         n = memory.tape
         delta = jax.nn.sigmoid(self.log_alpha)[None, None] * (1.0 - n * n) * cotangents
         return (as_rows(delta) @ self.input_weights.T).reshape(*n.shape[:2], -1)
@@ -65,9 +65,9 @@ def _read(
     hidden: Float[Array, "B H"],
     is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B H"], Float[Array, "T B H"]]:
-    """Hidden states h and activations n of a sequence; the reverse pass is Eq. 4.1 with n stored and all weight gradients formed after the loop.
+    """Return the hidden states h and activations n of a sequence. The activations get no gradient.
 
-    The activations get no gradient.
+    The reverse pass is Eq. 4.1 with n stored; all weight gradients are formed after the loop.
     """
     return _read_forward(weights, features, hidden, is_first)[0]
 
@@ -92,7 +92,8 @@ def _read_reverse(
     tape: tuple[Any, ...], cotangents: tuple[Array, Array]
 ) -> tuple[Weights, Array, Array, None]:
     (W, U, _, alpha), features, hidden, is_first, hiddens, n = tape
-    # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as much.
+    # The barrier keeps the transpose out of the loop, where a product with a transposed matrix costs twice as
+    # much.
     U_transposed = jax.lax.optimization_barrier(U.T)
 
     def retreat(delta: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:

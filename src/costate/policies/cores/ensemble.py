@@ -1,4 +1,4 @@
-"""Several cores of one kind side by side, each with a hypothesis of its own about the co-state (Appendix D)."""
+"""Several cores of one kind, each with its own hypothesis about the co-state (Appendix D)."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,7 +21,10 @@ Tree = TypeVar("Tree")
 
 
 class EnsembleCore(AbstractFastCore):
-    """h = (h_1, …, h_m), where h_i is the hidden state of the i-th core. All of them read the same features, and none sees another's state."""
+    """h = (h_1, …, h_m), where h_i is the hidden state of the i-th core.
+
+    All cores read the same features, and none sees another's state.
+    """
 
     members: AbstractCore
     """One core whose arrays have the members as their first axis."""
@@ -37,14 +40,14 @@ class EnsembleCore(AbstractFastCore):
 
     @property
     def _one(self) -> AbstractCore:
-        """The shapes of one member."""
+        """One member, by its shapes alone."""
         one: AbstractCore = jax.eval_shape(
             lambda members: jax.tree.map(lambda leaf: leaf[0], members), self.members
         )
         return one
 
-    def apart(self) -> "EnsembleCore":
-        return EnsembleCore(jax.vmap(lambda core: core.apart())(self.members), self.count)
+    def unstacked(self) -> "EnsembleCore":
+        return EnsembleCore(jax.vmap(lambda core: core.unstacked())(self.members), self.count)
 
     def step(self, feature: Float[Array, " F"], state: Float[Array, " C"]) -> Float[Array, " C"]:
         return self._each(
@@ -71,7 +74,7 @@ class EnsembleCore(AbstractFastCore):
         return self.member_gradients(memory, cotangents).sum(-2)
 
     def member_gradients(self, memory: Memory, cotangents: Float[Array, "T B H"]) -> Float[Array, "T B M F"]:
-        """(∂h_i/∂ỹ)ᵀ c_i of every member by itself."""
+        """Return (∂h_i/∂ỹ)ᵀ c_i of every member separately."""
         return jnp.moveaxis(
             over_members(feature_gradients, self.members, memory.tape, split_members(cotangents, self.count)),
             0,
@@ -79,35 +82,39 @@ class EnsembleCore(AbstractFastCore):
         )
 
     def _each(self, function: Callable[..., Array], *parts: Tree) -> Array:
-        """A function of every member and its part of something."""
-        done: Array = jax.vmap(function)(self.members, *parts)
-        return done
+        """Apply a function to every member and its part of each argument."""
+        results: Array = jax.vmap(function)(self.members, *parts)
+        return results
 
 
 def over_members(function: Callable[..., Tree], *parts: PyTree) -> Tree:
-    """A function of whole sequences for every member. On a CPU one after the other: there the products of one sequence fill the processor, and are
-    slower as parts of a batch of products. Elsewhere side by side.
+    """Apply a function of whole sequences to every member.
+
+    On a CPU members follow one another: the products of one sequence fill the processor there, and are slower
+    as parts of a batch of products. Elsewhere all members run at once.
     """
     one_by_one = jax.default_backend() == "cpu"
-    done: Tree = jax.lax.map(lambda own: function(*own), parts) if one_by_one else jax.vmap(function)(*parts)
-    return done
+    results: Tree = (
+        jax.lax.map(lambda own: function(*own), parts) if one_by_one else jax.vmap(function)(*parts)
+    )
+    return results
 
 
 def split_members(joined: Float[Array, "*N K"], count: int) -> Float[Array, "M *N L"]:
-    """What belongs to each member, the members first."""
+    """Split the last axis into members, and put the members first."""
     return jnp.moveaxis(joined.reshape(*joined.shape[:-1], count, -1), -2, 0)
 
 
 def join_members(parts: Float[Array, "M *N L"]) -> Float[Array, "*N K"]:
-    """The inverse of :func:`split_members`."""
-    together = jnp.moveaxis(parts, 0, -2)
-    return together.reshape(*together.shape[:-2], -1)
+    """Invert :func:`split_members`."""
+    joined = jnp.moveaxis(parts, 0, -2)
+    return joined.reshape(*joined.shape[:-2], -1)
 
 
 def build_ensemble(
     config: CoreConfig, key: Key[Array, ""], count: int, feature_size: int, hidden_size: int
 ) -> EnsembleCore:
-    """Members with fresh weights, each drawn by itself."""
+    """Return an ensemble of members with fresh weights, each drawn from its own key."""
     return EnsembleCore(
         jax.vmap(lambda key: config.build(key, feature_size, hidden_size))(jax.random.split(key, count)),
         count,

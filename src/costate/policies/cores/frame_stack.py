@@ -1,4 +1,4 @@
-"""The oldest kind of memory: the last few observations, side by side, and nothing from before them."""
+"""Frame stacking, the oldest kind of memory: the last few observations, and nothing before them."""
 
 import dataclasses
 
@@ -21,9 +21,10 @@ from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
 class FrameStack(AbstractFastCore):
-    """h_t = tanh(Σ_i W_i ỹ_{t−i} + b) over the k newest encoded observations, zeros where there was none yet.
+    """h_t = tanh(Σ_i W_i ỹ_{t−i} + b) over the k newest encoded observations, with zeros before the first.
 
-    These k are its state, the newest first, and h is a function of them. The newest alone is written in a step, so ∂h_t/∂ỹ_t is W_0's.
+    The state consists of these k observations, the newest first, and h is a function of them. A step writes
+    only the newest, so ∂h_t/∂ỹ_t is W_0's.
     """
 
     input_weights: Float[Array, "K F H"]
@@ -47,28 +48,28 @@ class FrameStack(AbstractFastCore):
     def fast_read(
         self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
     ) -> Memory:
-        # All steps at once: what is remembered is known without computing anything from it.
+        # All steps at once, because nothing that is remembered has to be computed.
         states = self._stack(features, state, is_first)
         return remember(self, features, states, state, is_first, tape=self.expose(states))
 
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """((1 − h²) ⊙ c) W_0ᵀ."""
+        """Return ((1 − h²) ⊙ c) W_0ᵀ."""
         h = memory.tape
         return (as_rows((1.0 - h * h) * cotangents) @ self.input_weights[0].T).reshape(*h.shape[:2], -1)
 
     def _stack(
         self, features: Float[Array, "T B F"], state: Float[Array, "B C"], is_first: Bool[Array, "T B"]
     ) -> Float[Array, "T B C"]:
-        """The state after every step: row t holds ỹ_t, ỹ_{t−1} … as far back as its episode goes."""
+        """Return the state after every step: row t holds ỹ_t, ỹ_{t−1}, … back to the start of its episode."""
         frames, width = self.input_weights.shape[:2]
         steps = features.shape[0]
-        before = state.reshape(-1, frames, width)[:, ::-1].swapaxes(
-            0, 1
-        )  # the oldest first, as a sequence before this one
+        # The oldest first, as a sequence before this one.
+        before = state.reshape(-1, frames, width)[:, ::-1].swapaxes(0, 1)
         line = jnp.concatenate([before, features])
-        # How many steps of this sequence the episode has behind it; one that began before it reaches back through all that was carried.
+        # Steps of the episode before each step. An episode that began before this sequence reaches back
+        # through all that was carried.
         age = jnp.where(is_first, 0, frames)
         for lag in range(1, frames):
             age = age.at[lag:].min(jnp.where(is_first[:-lag], lag, frames)) if lag < steps else age
@@ -79,26 +80,30 @@ class FrameStack(AbstractFastCore):
         return jnp.concatenate(windows, axis=-1)
 
 
-# More than the steps of an episode; each has a matrix of its own.
+# More than the steps of an episode. Each frame has its own matrix.
 MOST_FRAMES = 10_000
 
 
 @CORES.register("frame-stack")
 @dataclasses.dataclass(frozen=True)
 class FrameStackConfig(CoreConfig):
-    """A layer on the last few encoded observations: what can be done without a recurrent memory."""
+    """A layer on the last few encoded observations: a baseline without a recurrent memory."""
 
     shows_all = False
 
     frames: int = 8
-    """Observations that are remembered, the present one included. At half blackout one of 8 was seen with probability 0.996."""
+    """Observations that are remembered, the present one included.
+
+    At 50 % blackout at least one of 8 was seen with probability 0.996.
+    """
     initialisation: Initialisation = "orthogonal"
     """Initial input matrices."""
 
     def __post_init__(self) -> None:
         if self.frames < 1:
             raise ConfigError(
-                f"frames is {self.frames}, but at least the present observation must be read. The default is 8."
+                f"frames is {self.frames}, but at least the present observation must be read. The default "
+                "is 8."
             )
         require_at_most("frames", self.frames, MOST_FRAMES)
 

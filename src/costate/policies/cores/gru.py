@@ -1,4 +1,4 @@
-"""Gated recurrent units, in the form of the paper's GRU equation and in the form most libraries ship."""
+"""Gated recurrent units, in the form of the paper's equation and in that of most libraries."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,13 +28,14 @@ from costate.policies.initialisation import Initialisation, recurrent_matrices, 
 # Order of the three gates along the first axis of the weights.
 RESET, UPDATE, CANDIDATE = 0, 1, 2
 Matrices = Float[Array, "3 _ H"] | tuple[Float[Array, "_ H"], ...]
-"""One for each gate, in one array or each in its own."""
+"""A matrix for each gate, in one array or each in its own."""
 
 
 class GRU(AbstractFastCore):
     """The GRU whose reset gate acts on the memory before the recurrent product (Eq. 3.6).
 
-    The update gate z keeps the old memory where it is 1, as in most libraries; Chung et al. 2014 call 1 − z what is z here.
+    The update gate z keeps the old memory where it is 1, as in most libraries. Chung et al. 2014 call 1 − z
+    what is z here.
 
     r = σ(W_r ỹ + U_r h + b_r),   z = σ(W_z ỹ + U_z h + b_z)
     n = tanh(W_n ỹ + U_n (r ⊙ h) + b_n),   h' = (1 − z) ⊙ n + z ⊙ h
@@ -51,9 +52,9 @@ class GRU(AbstractFastCore):
     def step(self, feature: Float[Array, " F"], hidden: Float[Array, " H"]) -> Float[Array, " H"]:
         return _next_hidden(self.input_weights, self.recurrent_weights, self.bias, feature, hidden)
 
-    def apart(self) -> "GRUApart":
+    def unstacked(self) -> "UnstackedGRU":
         W, U = jax.lax.optimization_barrier((tuple(self.input_weights), tuple(self.recurrent_weights)))
-        return GRUApart(W, U, self.bias)
+        return UnstackedGRU(W, U, self.bias)
 
     def fast_read(
         self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
@@ -66,7 +67,7 @@ class GRU(AbstractFastCore):
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ with the gates as they were, so that nothing is computed twice."""
+        """Return δ_z W_zᵀ + δ_n W_nᵀ + δ_r W_rᵀ at the stored gates, so that nothing is computed twice."""
         h, r, z, n = memory.tape
         W, U = self.input_weights, self.recurrent_weights
         delta_z, delta_n = _into_update(h, z, n) * cotangents, _into_candidate(z, n) * cotangents
@@ -77,8 +78,8 @@ class GRU(AbstractFastCore):
         return gradients.reshape(*h.shape[:2], -1)
 
 
-class GRUApart(AbstractCore):
-    """The same with a matrix for each gate, each an array of its own."""
+class UnstackedGRU(AbstractCore):
+    """The GRU with the matrix of each gate in an array of its own."""
 
     input_weights: tuple[Float[Array, "F H"], ...]
     recurrent_weights: tuple[Float[Array, "H H"], ...]
@@ -108,19 +109,19 @@ Tape = tuple[Float[Array, "T B H"], Float[Array, "T B H"], Float[Array, "T B H"]
 
 
 def _into_reset(h: Float[Array, "*S H"], r: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
-    """∂(r ⊙ h) by the reset gate's pre-activation."""
+    """Return ∂(r ⊙ h) by the reset gate's pre-activation."""
     return h * r * (1.0 - r)
 
 
 def _into_update(
     h: Float[Array, "*S H"], z: Float[Array, "*S H"], n: Float[Array, "*S H"]
 ) -> Float[Array, "*S H"]:
-    """∂h' by the update gate's pre-activation."""
+    """Return ∂h' by the update gate's pre-activation."""
     return (h - n) * z * (1.0 - z)
 
 
 def _into_candidate(z: Float[Array, "*S H"], n: Float[Array, "*S H"]) -> Float[Array, "*S H"]:
-    """∂h' by the candidate's pre-activation."""
+    """Return ∂h' by the candidate's pre-activation."""
     return (1.0 - z) * (1.0 - n * n)
 
 
@@ -131,10 +132,11 @@ def _read(
     hidden: Float[Array, "B H"],
     is_first: Bool[Array, "T B"],
 ) -> tuple[Float[Array, "T B H"], Tape]:
-    """Hidden states and tape of a sequence. Its reverse pass is Eq. 4.1 with the tape stored; the tape itself gets no gradient.
+    """Return the hidden states and the tape of a sequence. The tape gets no gradient.
 
-    Differentiating the scan automatically would accumulate ∂L/∂U inside the loop, one small product per step; here the loop carries only δ, and
-    every weight's gradient is one large product afterwards.
+    The reverse pass is Eq. 4.1 with the tape stored. Differentiating the scan automatically would accumulate
+    ∂L/∂U inside the loop, one small product per step. Here the loop carries only δ, and every weight's
+    gradient is one large product after the loop.
     """
     return _read_forward(weights, features, hidden, is_first)[0]
 
@@ -155,7 +157,7 @@ def _read_forward(
 def _loop(
     drives: Gates, U: Array, hidden: Array, is_first: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """h after and before every step, r, z and n: in C on a CPU that has it, by a scan otherwise."""
+    """Return h after and before every step, r, z and n: in C on a CPU if available, else by a scan."""
     if not gru_loops.serves(is_first, *drives, U, hidden):
         return _scan(drives, U, hidden, is_first)
     looped: tuple[Array, Array, Array, Array, Array] = _chosen(gru_loops.read, _scan)(
@@ -165,7 +167,10 @@ def _loop(
 
 
 def _chosen(in_c: Callable[..., Any], by_xla: Callable[..., Any]) -> Callable[..., Any]:
-    """What is in C on a CPU, and by XLA elsewhere. Derivatives of it, which only second derivatives of a loss ask for, are those of XLA's."""
+    """Return a function that runs in C on a CPU and by XLA elsewhere.
+
+    Its derivatives, which only second derivatives of a loss need, are XLA's.
+    """
     choose = jax.custom_jvp(
         lambda *arguments: jax.lax.platform_dependent(*arguments, cpu=in_c, default=by_xla)
     )
@@ -176,7 +181,7 @@ def _chosen(in_c: Callable[..., Any], by_xla: Callable[..., Any]) -> Callable[..
 def _scan(
     drives: Gates, U: Array, hidden: Array, is_first: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    # Taken apart outside of the loop, which would otherwise copy them in every step.
+    # Unstacked outside the loop, which would otherwise copy them in every step.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET], U[UPDATE], U[CANDIDATE]))
 
     def advance(h: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
@@ -195,7 +200,7 @@ def _scan(
 def _reverse_loop(
     previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array
 ) -> tuple[Gates, Array]:
-    """δ of the three gates before their non-linearities, and of the first state; as :func:`_loop`."""
+    """Return δ of the three gates before their non-linearities, and of the first state; see :func:`_loop`."""
     if not gru_loops.serves(is_first, previous, *gates, cotangents, U):
         return _reverse_scan(previous, gates, cotangents, U, is_first)
     looped: tuple[Gates, Array] = _chosen(gru_loops.retrace, _reverse_scan)(
@@ -207,7 +212,8 @@ def _reverse_loop(
 def _reverse_scan(
     previous: Array, gates: Gates, cotangents: Array, U: Array, is_first: Array
 ) -> tuple[Gates, Array]:
-    # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice as much.
+    # The barrier keeps the transposes out of the loop, where a product with a transposed matrix costs twice
+    # as much.
     U_r, U_z, U_n = jax.lax.optimization_barrier((U[RESET].T, U[UPDATE].T, U[CANDIDATE].T))
 
     def retreat(delta: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
@@ -238,7 +244,10 @@ def _read_reverse(
 
 
 def _gradients(is_first: Array, features: Array, previous: Array, r: Array, *deltas: Array) -> Weights:
-    """Of the weights and biases, each in one large product after the loop; as :func:`_loop`, if there are enough rows."""
+    """Return the gradients of weights and biases, each by one large product after the loop.
+
+    They are computed in C, as in :func:`_loop`, if there are enough rows.
+    """
     if not gru_loops.sums(is_first, features, previous, r, *deltas):
         return _gradients_by_products(features, previous, r, *deltas)
     summed: Weights = _chosen(gru_loops.gradients, _gradients_by_products)(features, previous, r, *deltas)
@@ -256,7 +265,9 @@ _read.defvjp(_read_forward, _read_reverse)
 
 
 class ResetAfterGRU(AbstractCore):
-    """The GRU of PyTorch, Flax and Equinox, whose reset gate acts after the recurrent product; the authors' code uses it.
+    """The GRU of PyTorch, Flax and Equinox, whose reset gate acts after the recurrent product.
+
+    The authors' code uses it.
 
     n = tanh(W_n ỹ + b_n + r ⊙ (U_n h + c)),   the rest as in :class:`GRU`
     """

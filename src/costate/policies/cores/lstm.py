@@ -1,4 +1,4 @@
-"""Long short-term memory (Hochreiter & Schmidhuber 1997) with a forget gate (Gers et al. 2000): a memory of two parts."""
+"""Long short-term memory (Hochreiter & Schmidhuber 1997) with a forget gate (Gers et al. 2000)."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from costate.policies.cores.affine import AbstractCell, AbstractPairCore, Affine
 from costate.policies.cores.base import CORES, CoreConfig, CoreFlops
 from costate.policies.initialisation import Initialisation, recurrent_matrices
 
-# The four drives i, f, o, g: three gates and a candidate, side by side in this order.
+# The four drives i, f, o, g in this order: three gates and a candidate.
 GATES = 4
 
 
@@ -40,13 +40,17 @@ class LSTMCell(AbstractCell):
 
 
 class LSTM(AbstractPairCore):
-    """i, f, o = σ(W ỹ + U h + b) each with weights of its own,   g = tanh(W_g ỹ + U_g h + b_g)
+    """A memory with a cell behind gates.
+
+    i, f, o = σ(W ỹ + U h + b) each with weights of its own,   g = tanh(W_g ỹ + U_g h + b_g)
     c' = f ⊙ c + i ⊙ g,   h' = o ⊙ tanh(c')
 
-    The state is (h, c), and h plays the co-state: it is bounded by 1, and it is what drives the gates and what the control law reads, as λ drives
-    its own equation and minimises the Hamiltonian. The cell c has no bound and stays behind the output gate; it is what the network keeps to itself.
+    The state is (h, c), and h plays the co-state. It is bounded by 1, drives the gates and is read by the
+    control law, as λ drives its own equation and minimises the Hamiltonian. The cell c is unbounded and
+    hidden behind the output gate.
 
-    A constant is added to the forget gate, so that memory is kept at first (Jozefowicz et al. 2015), while every learned bias starts at zero.
+    A constant is added to the forget gate, so that memory is kept at first (Jozefowicz et al. 2015), while
+    every learned bias starts at zero.
     """
 
     input_weights: Float[Array, "4 F H"]
@@ -78,12 +82,12 @@ class LSTMConfig(CoreConfig):
     initialisation: Initialisation = "orthogonal"
     """Initial input and recurrent matrices of each gate."""
     forget_bias: float = 1.0
-    """Constant in the forget gate; the larger, the longer memory is kept before anything is learnt."""
+    """Constant in the forget gate. The larger it is, the longer memory is kept before training."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.forget_bias):
             raise ConfigError(
-                f"forget_bias is {self.forget_bias}, but it must be a finite number. The usual one is 1."
+                f"forget_bias is {self.forget_bias}, but it must be a finite number. The usual value is 1."
             )
 
     def build(self, key: Key[Array, ""], feature_size: int, hidden_size: int) -> LSTM:

@@ -1,4 +1,4 @@
-"""A core without memory, for what memory is worth: the rest of the policy stays as it is."""
+"""A core without memory, the baseline that shows how much memory contributes."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from costate.policies.initialisation import Initialisation, recurrent_matrix
 
 
 class Memoryless(AbstractFastCore):
-    """h_t = tanh(W_in ỹ_t + b), whatever was before."""
+    """h_t = tanh(W_in ỹ_t + b), whatever came before."""
 
     input_weights: Float[Array, "F H"]
     bias: Float[Array, " H"]
@@ -33,7 +33,7 @@ class Memoryless(AbstractFastCore):
     def fast_read(
         self, features: Float[Array, "T B F"], hidden: Float[Array, "B H"], is_first: Bool[Array, "T B"]
     ) -> Memory:
-        # All steps at once: there is nothing to wait for.
+        # All steps at once, because no step depends on another.
         hiddens = jnp.tanh(as_rows(features) @ self.input_weights + self.bias[None]).reshape(
             *is_first.shape, -1
         )
@@ -42,7 +42,7 @@ class Memoryless(AbstractFastCore):
     def fast_feature_gradients(
         self, memory: Memory, cotangents: Float[Array, "T B H"]
     ) -> Float[Array, "T B F"]:
-        """((1 − h²) ⊙ c) W_inᵀ."""
+        """Return ((1 − h²) ⊙ c) W_inᵀ."""
         h = memory.tape
         return (as_rows((1.0 - h * h) * cotangents) @ self.input_weights.T).reshape(*h.shape[:2], -1)
 
@@ -50,7 +50,7 @@ class Memoryless(AbstractFastCore):
 @CORES.register("memoryless")
 @dataclasses.dataclass(frozen=True)
 class MemorylessConfig(CoreConfig):
-    """A layer that forgets: what a policy can do with the present observation alone."""
+    """A layer without memory: what a policy can do with the present observation alone."""
 
     initialisation: Initialisation = "orthogonal"
     """Initial input matrix."""

@@ -28,8 +28,8 @@ class TanhCell(AbstractCell):
 class RNN(AbstractAffineCore):
     """h' = tanh(W ỹ + U h + b).
 
-    The state is h, and all of it plays the co-state: it is the CT-RNN of Eq. 3.5 whose leak is 1, so that all memory passes through U, the
-    counterpart of −F.
+    The state is h, and all of it plays the co-state. It is the CT-RNN of Eq. 3.5 with a leak of 1, so that
+    all memory passes through U, the counterpart of −F.
     """
 
     input_weights: Float[Array, "F H"]

@@ -1,4 +1,4 @@
-"""The readout for costs of time or of the state alone: full effort, one way or the other (Appendix C)."""
+"""The readout for costs of time or of the state alone: full effort in either direction (Appendix C)."""
 
 import dataclasses
 from typing import ClassVar
@@ -39,8 +39,7 @@ class BangBangReadoutConfig(ReadoutConfig):
     off_policy_obstacle = OFF_POLICY_OBSTACLE
 
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
-    observation."""
+    """Influence G of controls on what the co-state measures: constant, or a function of the observation."""
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> BangBangReadout:
         weights, bias, modulation = fresh_influence(key, self.influence, hidden_size, action_size)

@@ -1,4 +1,7 @@
-"""The readout for a cost of fuel: full effort either way, or none where it is not worth it (Appendix C)."""
+"""The readout for a cost of fuel: full effort in either direction, and none where it is not worth its fuel.
+
+See Appendix C.
+"""
 
 import dataclasses
 import math
@@ -41,24 +44,25 @@ class BangOffBangReadout(AbstractSwitchingReadout):
 @READOUTS.register("bang-off-bang")
 @dataclasses.dataclass(frozen=True)
 class BangOffBangReadoutConfig(ReadoutConfig):
-    """Full effort where the switching function is large, else none: the law of a cost of fuel."""
+    """Full effort if the switching function is large, none if it is small: the law of a cost of fuel."""
 
     off_policy_obstacle = OFF_POLICY_OBSTACLE
 
-    # Well below the initial temperature of 1: with 1 itself, PPO finds policies that act by chance alone
+    # Well below the initial temperature 1: with 1 itself, PPO finds policies that act by chance alone
     # (docs/readouts.md).
     fuel_weight: float = 0.2
-    """Half-width w of the dead zone |σ| < w, the weight of fuel in the cost w|u| that the law minimises; the
-    task's reward is not changed by it."""
+    """Half-width w of the dead zone |σ| < w: the weight of fuel in the cost w|u| that the law minimises.
+
+    The task's reward does not change with it.
+    """
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
-    observation."""
+    """Influence G of controls on what the co-state measures: constant, or a function of the observation."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fuel_weight) and self.fuel_weight > 0.0):
             raise ConfigError(
-                f"fuel_weight is {self.fuel_weight}, but it must be a positive number. Where control is free "
-                "use --readout bang-bang."
+                f"fuel_weight is {self.fuel_weight}, but it must be a positive number. "
+                "Where control is free use --readout bang-bang."
             )
 
     def build(self, key: Key[Array, ""], hidden_size: int, action_size: int) -> BangOffBangReadout:

@@ -1,4 +1,4 @@
-"""The interface of readouts: a control law that minimises the Hamiltonian, and exploration around it."""
+"""Readouts: control laws that minimise the Hamiltonian given the hidden state, with exploration."""
 
 import abc
 import dataclasses
@@ -22,10 +22,7 @@ class AbstractReadout(eqx.Module):
         """Return the control that minimises the Hamiltonian."""
 
     def costate(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S K"]:
-        """Return the co-state of the Hamiltonian that the control minimises.
-
-        It is the hidden state itself, unless that holds several hypotheses.
-        """
+        """Return the co-state in the Hamiltonian: the hidden state, unless it holds several hypotheses."""
         return hidden
 
     @abc.abstractmethod
@@ -36,7 +33,7 @@ class AbstractReadout(eqx.Module):
 
     @abc.abstractmethod
     def exploration(self) -> dict[str, Float[Array, ""]]:
-        """Return how widely it explores, under the names of metrics."""
+        """Return the width of exploration, under the names of metrics."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +43,7 @@ class ReadoutConfig(abc.ABC):
     off_policy_obstacle: ClassVar[str] = ""
     """Why soft actor-critic cannot use this readout; empty if it can.
 
-    It squashes the readout's control and differentiates a value by it.
+    Soft actor-critic squashes the readout's control and differentiates a value by it.
     """
 
     @abc.abstractmethod
@@ -62,7 +59,7 @@ def over_streams(
     features: Float[Array, "*S F"],
     hidden: Float[Array, "*S H"],
 ) -> Float[Array, "*S A"]:
-    """Apply a law of one stream to any number of them."""
+    """Apply a law of one stream to any number of streams."""
     for _ in range(hidden.ndim - 1):
         law = jax.vmap(law)
     return law(features, hidden)

@@ -1,4 +1,4 @@
-"""Normal exploration around a control law, of the same width in every state (Appendix E.1)."""
+"""Normal exploration around a control law, with the same width in every state (Appendix E.1)."""
 
 import dataclasses
 import math
@@ -35,18 +35,18 @@ class Gaussian(AbstractDistribution):
         return (-0.5 * z * z - log_std - 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
     def entropy(self) -> Float[Array, ""]:
-        """Return ½ log(2πe σ²), summed; it is the same in every state because σ is."""
+        """Return ½ log(2πe σ²), summed over the components; it is the same in every state because σ is."""
         return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum()
 
     def actuate(
         self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
     ) -> Float[Array, "*S A"]:
-        """Clip to the bounds (Appendix E.2): controls are in the actuators' own units."""
+        """Clip to the bounds. Controls are in the actuators' own units (Appendix E.2)."""
         return jnp.clip(action, jnp.broadcast_to(low, action.shape), jnp.broadcast_to(high, action.shape))
 
 
 class AbstractGaussianReadout(AbstractReadout):
-    """A readout whose law is smooth in h; a subclass defines ``control`` and ``log_std``."""
+    """A readout whose law is smooth in h. A subclass defines ``control`` and ``log_std``."""
 
     log_std: eqx.AbstractVar[Float[Array, " A"]]
 
@@ -59,14 +59,12 @@ class AbstractGaussianReadout(AbstractReadout):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianReadoutConfig(ReadoutConfig):
-    """Settings that readouts with a smooth law share."""
+    """Settings of readouts with a smooth law."""
 
     influence: Influence = "constant"
-    """Whether G, how controls act on what the co-state measures, is constant or depends on the encoded
-    observation."""
+    """Influence G of controls on what the co-state measures: constant, or a function of the observation."""
     initial_deviation: float = 1.0
-    """Standard deviation σ of exploration at the start, in the actuators' units; the paper's log σ = 0
-    is 1."""
+    """Initial standard deviation σ of exploration, in the actuators' units; the paper's log σ = 0 is 1."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.initial_deviation < math.inf:

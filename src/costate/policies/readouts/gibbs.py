@@ -1,14 +1,14 @@
-"""Exploration of control laws that switch: the Gibbs distribution of the Hamiltonian over a few controls.
+"""Exploration of control laws that switch: the Gibbs distribution of the Hamiltonian over a few levels.
 
-Where c(u) is zero or counts fuel, H is linear between the levels −u_max, (0,) u_max. So its minimum is at
-one of them, and the law has no slope to follow. Exploration is therefore a distribution over the levels,
+Where c(u) is zero or counts fuel, H is linear between the levels −u_max, (0,) u_max. So its minimum is at one
+of them, and the law has no slope to follow. Exploration is therefore a distribution over the levels,
 
     P(u) ∝ exp(−(c(u) + u s)/τ) = exp((u σ − w|u|)/τ),    s = −σ the slope of H by u,
-                                                          c(u) = w|u|, w = 0 where control is free.
+    c(u) = w|u|, w = 0 where control is free.
 
 Its mode is the control law for every temperature τ, and it becomes the law as τ → 0. Of all distributions
 with its entropy it has the least expected Hamiltonian. Its log-probability is smooth in σ, so that a
-likelihood-ratio gradient is exact: nothing is passed through a step.
+likelihood-ratio gradient is exact, without differentiating a step.
 """
 
 import abc
@@ -30,9 +30,9 @@ OFF_POLICY_OBSTACLE = "chooses among a few controls, by which soft actor-critic 
 
 
 class Gibbs(AbstractDistribution):
-    """P(u) ∝ exp((u σ − w|u|)/τ) over a few levels, each actuator by itself.
+    """P(u) ∝ exp((u σ − w|u|)/τ) over a few levels, for each actuator independently.
 
-    Controls are in units of the limits: u = 1 is u_max, u = −1 is u_min.
+    Controls are in units of the actuator's limits: u = 1 is u_max, u = −1 is u_min.
     """
 
     switching: Float[Array, "*S A"]
@@ -62,23 +62,23 @@ class Gibbs(AbstractDistribution):
     def log_prob(self, action: Float[Array, "*S A"]) -> Float[Array, "*S"]:
         """Return log P(u), summed over actuators.
 
-        It has a meaning for levels only; in between it continues the exponent.
+        It is meaningful at the levels only, and continuous between them.
         """
         return (self._exponent(action) - jax.nn.logsumexp(self._exponents(), axis=0)).sum(-1)
 
     def entropy(self) -> Float[Array, "*S"]:
-        """Return −Σ_u P(u) log P(u), summed over actuators; it depends on the state, as P does."""
+        """Return −Σ_u P(u) log P(u), summed over actuators. It depends on the state, as P does."""
         log_probs = self.level_log_probs()
         return -(jnp.exp(log_probs) * log_probs).sum(axis=(0, -1))
 
     def actuate(
         self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
     ) -> Float[Array, "*S A"]:
-        """Map 1 to the upper bound, −1 to the lower and 0 to no control, also if bounds are asymmetric."""
+        """Map 1 to the upper bound, −1 to the lower, and 0 to no control, even if bounds are asymmetric."""
         if not (np.all(low < 0.0) and np.all(high > 0.0) and max(-low.min(), high.max()) < WIDEST_BOUND):
             raise ConfigError(
-                "The readout switches between the limits of the actuators, but those of this task are "
-                f"{low.tolist()} and {high.tolist()}. Every actuator needs a negative and a positive one "
+                f"The readout switches between the limits of the actuators, but those of this task are "
+                f"{low.tolist()} and {high.tolist()}. Every actuator needs a negative and a positive limit "
                 "that are finite. Use --readout quadratic."
             )
         return jnp.where(
@@ -106,7 +106,7 @@ class Gibbs(AbstractDistribution):
 class AbstractSwitchingReadout(AbstractReadout):
     """A readout whose law switches between levels by the sign and size of σ = −G(ỹ) h.
 
-    A subclass defines its levels and its law.
+    A subclass names its levels and its law.
     """
 
     levels: ClassVar[tuple[float, ...]]

@@ -1,4 +1,4 @@
-"""G: how controls act on what the co-state measures (Definition 3.2).
+"""The influence G of controls on what the co-state measures (Definition 3.2).
 
 Its weights are constant, or depend on the observation.
 """
@@ -23,11 +23,11 @@ def switching_function(
     feature: Float[Array, " F"],
     hidden: Float[Array, " H"],
 ) -> Float[Array, " A"]:
-    """Return σ = −G(ỹ) h up to a bias, with G(ỹ) = −Wᵀ diag(1 + Mᵀỹ), or G = −Wᵀ without a modulation M.
+    """Return σ = −G(ỹ) h up to a bias.
 
-    The sign is that of the paper's switching function: the learned W absorbs it. With one actuator, M makes
-    every entry of G any affine function of the encoded observation. Several actuators share the modulation
-    of each component of h.
+    G(ỹ) = −Wᵀ diag(1 + Mᵀỹ), or G = −Wᵀ without a modulation M. The sign is that of the paper's switching
+    function: the learned W absorbs it. With one actuator M makes every entry of G an arbitrary affine
+    function of the encoded observation. Several actuators share the modulation of each component of h.
     """
     seen = hidden if modulation is None else hidden * (1.0 + feature @ modulation)
     return seen @ weights + bias

@@ -1,4 +1,7 @@
-"""One control for several hypotheses about the co-state: argmin of their mean Hamiltonian (Appendix D)."""
+"""One control for several hypotheses about the co-state: the argmin of their mean Hamiltonian.
+
+See Appendix D.
+"""
 
 import equinox as eqx
 
@@ -8,9 +11,9 @@ from costate.policies.readouts.base import AbstractReadout
 
 
 class MeanHamiltonianReadout(AbstractReadout):
-    """The law of any readout at the mean of the hypotheses.
+    """u* = argmin_u (1/m) Σ_i { c(u) + uᵀ G(ỹ) h_i } = argmin_u { c(u) + uᵀ G(ỹ) h̄ }.
 
-        u* = argmin_u (1/m) Σ_i { c(u) + uᵀ G(ỹ) h_i } = argmin_u { c(u) + uᵀ G(ỹ) h̄ }
+    This is the law of any readout at the mean h̄ of the hypotheses.
 
     The mean is exact, because the Hamiltonian is linear in the co-state, whatever the cost of control.
     """

@@ -1,1 +1,1 @@
-"""Loops over time as machine code of our own, where there is a C compiler to make it; everything works without."""
+"""Loops over time in C, compiled where there is a C compiler. Everything works without."""

@@ -1,4 +1,4 @@
-"""The loops of the gated recurrent unit in C, as functions of JAX arrays; gru.c says what they compute."""
+"""The GRU's loops in C as functions of JAX arrays. See gru.c for what they compute."""
 
 import jax
 import jax.numpy as jnp
@@ -6,20 +6,23 @@ import jax.numpy as jnp
 from costate._base.types import Array, Bool, Float
 from costate.policies.cores.native.library import state
 
-# Widths that every processor's vectors divide.
+# Vectors of every processor divide a width that is a multiple of this.
 MULTIPLE = 16
-# Rows from which on gradients of the weights are summed here: for fewer of them it does not matter who does it.
+# Gradients of the weights are summed in C from this number of rows on. Below it both ways are equally fast.
 LONG = 256
 
 
 def serves(is_first: Array, *arrays: Array) -> bool:
-    """Whether there is a loop for sequences of these types and widths. C takes every number for a float32, whatever it is."""
+    """Return True if there is a loop for arrays of these types and widths.
+
+    C reads every number as a float32.
+    """
     types = is_first.dtype == jnp.bool_ and all(array.dtype == jnp.float32 for array in arrays)
     return types and all(array.shape[-1] % MULTIPLE == 0 for array in arrays) and state().available
 
 
 def sums(is_first: Array, *arrays: Array) -> bool:
-    """Whether gradients of the weights are better summed here."""
+    """Return True if gradients of the weights are better summed in C."""
     return is_first.size >= LONG and serves(is_first, *arrays)
 
 
@@ -29,7 +32,10 @@ def read(
     hidden: Float[Array, "B H"],
     is_first: Bool[Array, "T B"],
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Hidden states after and before every step and its three gates, from what the observations contribute to the gates."""
+    """Return the hidden states after and before every step and its three gates.
+
+    ``drives`` are the observations' contributions to the gates.
+    """
     sequence = jax.ShapeDtypeStruct(drives[0].shape, jnp.float32)
     call = jax.ffi.ffi_call("costate_gru_read", (sequence,) * 5, vmap_method="sequential")
     hiddens, previous, r, z, n = call(*drives, matrices, hidden, is_first)
@@ -43,7 +49,7 @@ def retrace(
     matrices: Float[Array, "3 H H"],
     is_first: Bool[Array, "T B"],
 ) -> tuple[tuple[Array, Array, Array], Array]:
-    """What is asked of the three gates before their non-linearities, and of the first state."""
+    """Return the gradients by the three gates before their non-linearities, and by the first state."""
     sequence, first = (
         jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (previous.shape, previous.shape[1:])
     )
@@ -60,7 +66,7 @@ def gradients(
     r: Float[Array, "T B H"],
     *deltas: Float[Array, "T B H"],
 ) -> tuple[Float[Array, "3 F H"], Float[Array, "3 H H"], Float[Array, "3 H"]]:
-    """Of the weights and biases, summed over steps and streams."""
+    """Return the gradients by weights and biases, summed over steps and streams."""
     width, size = features.shape[-1], previous.shape[-1]
     shapes = tuple(
         jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((3, width, size), (3, size, size), (3, size))

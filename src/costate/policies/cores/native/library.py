@@ -1,7 +1,8 @@
-"""Builds the C file of this folder for the processor at hand, once, and makes it known to XLA.
+"""Compile the C file of this folder for the processor at hand, once, and register it with XLA.
 
-A wheel with machine code would have to be made for every processor, or for the oldest. A C compiler is found on most machines that train; where there
-is none, or where it fails, the same loops are left to XLA, and :func:`state` says why.
+A wheel with machine code would have to be made for every processor, or for the oldest. Most machines that
+train have a C compiler. Where there is none, or where it fails, XLA runs the same loops, and :func:`state`
+says why.
 """
 
 import contextlib
@@ -25,19 +26,19 @@ SWITCH = "COSTATE_NATIVE"
 """Environment variable: 0 leaves everything to XLA."""
 SOURCE = pathlib.Path(__file__).with_name("gru.c")
 FUNCTIONS = ("costate_gru_read", "costate_gru_retrace", "costate_gru_gradients")
-# For this processor, and with no licence to change the order of sums, whatever CC says beside the compiler's name.
+# For this processor, and never with a changed order of sums, whatever options CC adds to the compiler's name.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fno-fast-math", "-shared", "-fPIC")
 PATIENCE = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Native:
-    """Whether there is machine code of our own."""
+    """The state of the compiled loops: available, or why not."""
 
     library: str | None
-    """Name of what was built, which changes with everything that decides about its arithmetic; None if there is none."""
+    """Name of the library, which depends on everything that affects its arithmetic; None if there is none."""
     why: str
-    """By which compiler it was made, or why it was not."""
+    """The compiler that built it, or why it was not built."""
 
     @property
     def available(self) -> bool:
@@ -49,7 +50,10 @@ class Native:
 
 @functools.cache
 def state() -> Native:
-    """Build and load on the first call in a process, in well under a second; later processes find what the first one built."""
+    """Build and load on the first call in a process, in well under a second.
+
+    Later processes reuse the library.
+    """
     if os.environ.get(SWITCH, "") == "0":
         return Native(None, f"switched off by {SWITCH}=0")
     try:
@@ -57,13 +61,14 @@ def state() -> Native:
         if compiler is None:
             return Native(None, "no C compiler was found (cc, gcc or clang, or the one that CC names)")
         return Native(_build_and_load(compiler), f"made by {pathlib.Path(compiler[0]).name}")
-    # Whatever a compiler, a file system or another version of JAX may do: without it everything works too, and the reason is told.
+    # Catch whatever a compiler, a file system or another version of JAX may raise: everything works without
+    # the library, and the reason is reported.
     except Exception as error:
-        return Native(None, f"it could not be made: {_explain(error)}")
+        return Native(None, f"it could not be built: {_explain(error)}")
 
 
 def find_compiler() -> tuple[str, ...] | None:
-    """The command of a C compiler, with what CC says beside its name."""
+    """Return the command of a C compiler, with the options in CC."""
     wanted = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else [["cc"], ["gcc"], ["clang"]]
     for name, *options in filter(None, wanted):
         found = shutil.which(name)
@@ -73,7 +78,7 @@ def find_compiler() -> tuple[str, ...] | None:
 
 
 def _build_and_load(compiler: tuple[str, ...]) -> str:
-    """From the user's cache; where that cannot be used, from a folder that is gone as soon as the library is loaded."""
+    """Build in the user's cache, or in a temporary folder if the cache cannot be used; return the name."""
     name = f"{SOURCE.stem}-{_fingerprint(compiler)}"
     folder = cache_folder()
     if folder is not None:
@@ -84,7 +89,8 @@ def _build_and_load(compiler: tuple[str, ...]) -> str:
             _load(path)
             return name
         except OSError:
-            # A home that cannot be written or run from, or a file that something has damaged: the next process makes it anew.
+            # The folder cannot be written or executed from, or the file is damaged: the next process builds
+            # it anew.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="costate-") as place:
@@ -95,7 +101,7 @@ def _build_and_load(compiler: tuple[str, ...]) -> str:
 
 
 def cache_folder() -> pathlib.Path | None:
-    """In the user's cache; None for a user without a home, and where somebody else could put a library for us to load."""
+    """Return a folder in the user's cache; None without a home, or where others could replace the library."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "costate" / "native"
@@ -108,7 +114,8 @@ def cache_folder() -> pathlib.Path | None:
 
 
 def _build(compiler: tuple[str, ...], path: pathlib.Path) -> None:
-    # Under a name of its own and then renamed: several processes may build at once, and none must load half of it.
+    # Built under another name and then renamed: several processes may build at once, and none must load half
+    # a file.
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         made = pathlib.Path(place) / path.name
         command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(made)]
@@ -125,7 +132,7 @@ def _build(compiler: tuple[str, ...], path: pathlib.Path) -> None:
 
 
 def _fingerprint(compiler: tuple[str, ...]) -> str:
-    """Of all that decides what is built: a home may be shared by machines with other processors and compilers."""
+    """Hash all that affects the library, since machines with different processors may share a home."""
     real = pathlib.Path(compiler[0]).resolve()
     versions = (jax.__version__, importlib.metadata.version("jaxlib"), str(real.stat().st_mtime_ns))
     parts = [SOURCE.read_text(), *compiler, str(real), *versions, *FLAGS, platform.machine(), _processor()]
@@ -133,7 +140,7 @@ def _fingerprint(compiler: tuple[str, ...]) -> str:
 
 
 def _processor() -> str:
-    """What the processor can do, as Linux says it; its name elsewhere."""
+    """Return the processor's features on Linux, and its name elsewhere."""
     description = pathlib.Path("/proc/cpuinfo")
     lines = description.read_text().splitlines() if description.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
@@ -146,7 +153,7 @@ def _load(path: pathlib.Path) -> None:
 
 
 def _explain(error: Exception) -> str:
-    """One line: of a compiler the first that speaks of an error, if there is one."""
+    """Return one line of an error: the first of a compiler's output that mentions an error."""
     lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     return next(
         (line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__
