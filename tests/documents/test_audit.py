@@ -1,4 +1,4 @@
-"""The offline audit of the pinned dependencies: hand-written advisories, the command as a user runs it, and the record of the last audit."""
+"""The offline audit of pinned dependencies: hand-written advisories, the command, and the last record."""
 
 import contextlib
 import importlib.util
@@ -13,11 +13,15 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "audit.py"
-# Most commands are run in this process, by the function that the script calls: a process each would take longer than all comparisons together.
+# Most commands are run in this process, by the function that the script calls: a process each would take
+# longer than all comparisons together.
 specification = importlib.util.spec_from_file_location("costate_audit_tool", TOOL)
 audit = sys.modules[specification.name] = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(audit)
-AGAIN = "run `make audit ADVISORIES=path/to/advisory-database` (a clone of pypa/advisory-database) and commit docs/audit.json"
+AGAIN = (
+    "run `make audit ADVISORIES=path/to/advisory-database` (a clone of pypa/advisory-database) "
+    "and commit docs/audit.json"
+)
 
 
 def advisory(name="robot", events=(), identifier="PYSEC-2024-1", **more):
@@ -36,7 +40,7 @@ def advisory(name="robot", events=(), identifier="PYSEC-2024-1", **more):
 
 
 def command(folder, pins, *records, accepted=None, more=()):
-    """Write pins and records, and give the words of the command that a user would type."""
+    """Write pins and records; return the words of the command that a user would type."""
     folder.mkdir(exist_ok=True)
     database = folder / "database"
     database.mkdir(exist_ok=True)
@@ -60,7 +64,7 @@ def command(folder, pins, *records, accepted=None, more=()):
 
 
 def run_audit(*arguments, **settings):
-    """The command's exit code and what it prints."""
+    """Return the command's exit code and its output."""
     words, out, err = command(*arguments, **settings), io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = audit.main(words)
@@ -133,7 +137,8 @@ def test_an_affected_pin_is_shown_with_what_mends_it_and_fails(tmp_path):
         "no",
     ]
     assert counts.startswith(
-        "2 pins, 1 advisories (newest of 2024-03-01), 1 of them about pinned packages: 1 affected, 0 accepted;"
+        "2 pins, 1 advisories (newest of 2024-03-01), 1 of them about pinned packages: 1 affected, 0 "
+        "accepted;"
     )
     assert json.loads((tmp_path / "audit.json").read_text())["findings"] == [
         {
@@ -181,7 +186,7 @@ def test_a_list_of_versions_counts_beside_the_ranges(tmp_path):
 
 
 def test_yaml_keeps_versions_as_they_are_written(tmp_path):
-    """Unquoted, 1.10 is the number 1.1 to most YAML readers; and some records end an interval with nothing, which leaves it open."""
+    """To most YAML readers an unquoted 1.10 is the number 1.1; and some intervals have an empty end."""
     record = """
 id: PYSEC-2024-1
 modified: 2024-03-01T10:00:00Z
@@ -336,7 +341,7 @@ def test_make_audit_says_what_it_needs():
 
 
 def test_the_last_audit_covers_exactly_the_pins():
-    """A changed pin without a new audit is noticed here."""
+    """A pin that changed without a new audit fails here."""
     record = json.loads((ROOT / "docs" / "audit.json").read_text())
     pins = {name: str(version) for name, version in audit.read_pins(ROOT / "constraints.txt").items()}
     audited = {name: pin["version"] for name, pin in record["pins"].items()}
@@ -351,5 +356,6 @@ def test_the_last_audit_covers_exactly_the_pins():
     )
     unaccepted = [finding["id"] for finding in record["findings"] if finding["accepted"] is None]
     assert unaccepted == [], (
-        f"pins are affected by advisories; renew them in constraints.txt, or accept them with a reason in tools/accepted.toml, and {AGAIN}"
+        "pins are affected by advisories; renew them in constraints.txt, or accept them with a reason in "
+        f"tools/accepted.toml, and {AGAIN}"
     )

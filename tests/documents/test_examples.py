@@ -25,7 +25,7 @@ def test_own_world_is_learnt():
 
 
 def test_the_core_of_the_extending_guide_is_all_that_a_core_needs(tmp_path):
-    """The code block is executed and its core is trained and differentiated through like any other."""
+    """Execute the code block, then train its core and differentiate through it like through any other."""
     import jax
     import jax.numpy as jnp
     import numpy as np

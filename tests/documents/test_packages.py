@@ -1,4 +1,4 @@
-"""Parts of the extending guide as a package of somebody else's, installed beside the library and found by entry points."""
+"""The extending guide's parts as an installed third-party package, found by entry points."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder as an installer leaves it: the modules, and the metadata that declares them."""
+    """Write a folder as an installer leaves it: the modules, and the metadata that declares them."""
     folder = tmp_path_factory.mktemp("site-packages")
     shown = files("docs/extending.md")
     for name in PARTS:
@@ -53,12 +53,12 @@ def run(folder: pathlib.Path, *words: str, cwd: pathlib.Path = ROOT) -> subproce
 
 
 def test_parts_of_a_package_are_choices_like_all_others(installed, tmp_path):
-    """Its task is trained on with its core, its readout and its loss, and the run is evaluated."""
+    """Train on its task with its core, its readout and its loss, and evaluate the run."""
     program = (
-        "import costate\n"
-        "run = costate.train('Spring', 'run', core='vanilla', readout='bounded', losses=[{'name': 'slow', 'coef': 0.1}],"
-        " hidden_size=8, environments=4, rollout_length=20, steps=160, epochs=1, minibatches=2, progress=False)\n"
-        "print(run.read_metrics()[-1]['losses/slow'] > 0.0)\n"
+        "import costate\nrun = costate.train('Spring', 'run', core='vanilla', readout='bounded', "
+        "losses=[{'name': 'slow', 'coef': 0.1}], hidden_size=8, environments=4, rollout_length=20, "
+        "steps=160, epochs=1, minibatches=2, progress=False)\nprint(run.read_metrics()[-1]['losses/slow'] "
+        "> 0.0)\n"
     )
     result = run(installed, "-c", program, cwd=tmp_path)
     assert (result.returncode, result.stdout.strip()) == (0, "True"), result.stderr

@@ -1,4 +1,4 @@
-"""What README and docs show works as it is written: snippets run, command lines are understood, and names exist."""
+"""README and docs work as written: snippets run, command lines are understood, and names exist."""
 
 import contextlib
 import functools
@@ -66,12 +66,12 @@ SLOW = ("README.md", "docs/adjoint.md", "docs/control.md", "docs/own_world.md")
 
 
 @pytest.fixture
-def apart(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
-    """A folder to run things in; what they register is forgotten afterwards."""
+def workplace(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """A folder to run things in. Parts that they register are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.syspath_prepend(str(tmp_path))
-    # As in a process of its own: the choices for a core are those that there are when the command is loaded.
+    # As in a new process: the choices of a core are those that exist when the command is loaded.
     monkeypatch.delitem(sys.modules, "costate.cli.commands.train", raising=False)
     (tmp_path / "my_robots.py").write_text(ROBOTS)
     (tmp_path / "my_robot.py").write_text(ROBOT)
@@ -115,13 +115,16 @@ def _snippets() -> list[object]:
 
 @pytest.mark.parametrize("snippet", _snippets())
 def test_a_snippet_runs(
-    snippet: Shown, runs: pathlib.Path, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    snippet: Shown, runs: pathlib.Path, workplace: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a file of its own, in a folder with the runs that it names. Only budgets are smaller: those of training, evaluating and recording."""
+    """Run a snippet as its own file, in a folder with the runs that it names.
+
+    Only budgets are smaller: those of training, evaluating and recording.
+    """
     for part, reason in CANNOT_RUN.items():
         if part in snippet.text:
             pytest.skip(f"{snippet.label}: {reason}")
-    shutil.copytree(runs, apart, dirs_exist_ok=True)
+    shutil.copytree(runs, workplace, dirs_exist_ok=True)
     tiny = {"steps": 4000, "environments": 4, "hidden_size": 8, "epochs": 1, "minibatches": 1}
     train, evaluate = costate.train, costate.evaluate
     monkeypatch.setattr(costate, "train", lambda task, **options: train(task, **(options | tiny)))
@@ -130,14 +133,14 @@ def test_a_snippet_runs(
     )
     record = true_costates.record_run
     monkeypatch.setattr(true_costates, "record_run", lambda run, **options: record(run, **options, steps=10))
-    _write(snippet.page, apart)
-    (apart / "snippet.py").write_text(snippet.text)
+    _write(snippet.page, workplace)
+    (workplace / "snippet.py").write_text(snippet.text)
     with contextlib.suppress(KeyboardInterrupt), jax.numpy_rank_promotion("allow"):
-        runpy.run_path(str(apart / "snippet.py"))
+        runpy.run_path(str(workplace / "snippet.py"))
 
 
 def _write(page: str, folder: pathlib.Path) -> None:
-    """The files that a page shows."""
+    """Return the files that a page shows."""
     for name, text in files(page).items():
         (folder / name).write_text(text)
 
@@ -150,10 +153,10 @@ def _write(page: str, folder: pathlib.Path) -> None:
     ],
 )
 def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
-    page: str, task: str, parts: list[str], apart: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    page: str, task: str, parts: list[str], workplace: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page alone is enough: its files are written as they stand, and named by --tasks."""
-    _write(page, apart)
+    """Test the page's files as they are written, named by --tasks."""
+    _write(page, workplace)
     named = [word for part in parts for word in ("--tasks", part)]
     chosen = ["--core", "vanilla", "--readout", "bounded"] if "vanilla.py" in parts else []
     small = [
@@ -176,9 +179,9 @@ def test_parts_of_a_readers_own_are_trained_and_evaluated_as_the_page_says(
 
 
 @pytest.mark.thorough
-def test_the_contract_tests_take_parts_of_a_readers_own(apart: pathlib.Path) -> None:
-    _write("docs/extending.md", apart)
-    own = [str(apart / name) for name in ("spring.py", "vanilla.py", "bounded.py")]
+def test_the_contract_tests_take_parts_of_a_readers_own(workplace: pathlib.Path) -> None:
+    _write("docs/extending.md", workplace)
+    own = [str(workplace / name) for name in ("spring.py", "vanilla.py", "bounded.py")]
     command = [
         sys.executable,
         "-m",
@@ -206,23 +209,28 @@ def test_the_contract_tests_take_parts_of_a_readers_own(apart: pathlib.Path) -> 
 
 
 class Understood(BaseException):
-    """A command line was read to its end; nothing is done."""
+    """Raised once a command line has been read to its end, so that nothing is done."""
 
 
-# What stands for a choice of the reader's.
+# Values for the placeholders that pages use.
 STANDS_FOR = {
-    "RUN": "runs/a", "RUN…": "runs/a", "OTHER": "runs/b", "DIR": "somewhere", "SPEC": "figure2", "TASK": "WalkerStand", "TASK…": "WalkerStand",
+    "RUN": "runs/a", "RUN…": "runs/a", "OTHER": "runs/b", "DIR": "somewhere", "SPEC": "figure2",
+    "TASK": "WalkerStand", "TASK…": "WalkerStand",
     "CORE": "lstm", "S": "0", "PROJECT": "mine", "COMMAND": "train", "…": "WalkerStand",
 }  # fmt: skip
-# A command that is only mentioned, such as "`costate memory --algorithm sac` says so", is completed by what it must be given.
+# Arguments that complete a command that is only mentioned, such as "`costate memory --algorithm sac` says
+# so".
 COMPLETED = {
-    "train": "WalkerStand", "memory": "WalkerStand", "bench": "WalkerStand", "solve": "pendulum", "sweep": "figure2", "completion": "bash",
-    **dict.fromkeys(("align", "evaluate", "export", "report", "robustness", "verify", "video", "view"), "runs/a"),
+    "train": "WalkerStand", "memory": "WalkerStand", "bench": "WalkerStand", "solve": "pendulum",
+    "sweep": "figure2", "completion": "bash",
+    **dict.fromkeys(
+        ("align", "evaluate", "export", "report", "robustness", "verify", "video", "view"), "runs/a"
+    ),
 }  # fmt: skip
 
 
 def _commands() -> list[object]:
-    """The first line of every command is tried every day, the others before a merge."""
+    """Try the first line of every command every day, and the others before a merge."""
     seen: set[str] = set()
     cases = []
     for each in commands():
@@ -238,13 +246,16 @@ def _commands() -> list[object]:
 
 @pytest.mark.parametrize("line", _commands())
 def test_a_command_line_is_understood(
-    line: Shown, apart: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: Shown, workplace: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every flag and value is read; a line that trains also makes its config. Nothing is trained, played or written."""
+    """Every flag and value is read; a line that trains also makes its config.
+
+    Nothing is trained, played or written.
+    """
     words = [STANDS_FOR.get(word, word) for word in shlex.split(line.text)]
     if any("playground:" in word for word in words) and importlib.util.find_spec("mujoco_playground") is None:
         pytest.skip("MuJoCo Playground is not installed; `make test-playground` installs it")
-    _write(line.page, apart)
+    _write(line.page, workplace)
     _stop_after_reading(words, monkeypatch)
     code = _read(words)
     said = capsys.readouterr().err
@@ -287,7 +298,7 @@ def _read(words: list[str]) -> int:
 
 
 def test_every_name_of_the_library_is_reached_by_importing_it_alone() -> None:
-    """`costate.something` in inline code, in a fresh Python; without importing more than was asked for."""
+    """Resolve `costate.something` in inline code in a fresh Python, importing no more than was asked for."""
     named = {
         match[0]
         for each in inline()
@@ -309,7 +320,7 @@ def test_every_name_of_the_library_is_reached_by_importing_it_alone() -> None:
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """All flags of all commands, with every learner, core and readout, and what other libraries call them."""
+    """Return all flags of all commands, for every learner and part, and their names in other libraries."""
     found = {"--debug", "--tasks", "--version", "--help", "--help-all"}
     found |= {flag_of(name) for name in (*OTHER_NAMES, *EXPLANATIONS, *TASK_NAMES)}
     for name in cli.COMMANDS:

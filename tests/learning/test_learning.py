@@ -1,4 +1,4 @@
-"""Learning on the real simulator, and where the optimum is known; minutes each, so not part of `make test`."""
+"""Learning on the real simulator and on tasks with a known optimum. Minutes each, so not in `make test`."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_nc_gru_swings_the_half_blind_cart_pole_up(tmp_path):
-    """The target of the paper's configuration within 3.2 M steps; a policy that does nothing stands near 30."""
+    """Reach the paper's return within 3.2 M steps. A policy that does nothing stands near 30."""
     import dataclasses
 
     config = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), steps=3_200_000)
@@ -36,7 +36,7 @@ def test_nc_gru_comes_within_five_percent_of_the_optimum_of_the_half_blind_regul
     )
     result, _ = evaluate(train(config, tmp_path / "run").run, episodes=3200)
     found = regret(result)
-    # So many episodes that the error of the mean, about 0.6 %, cannot decide.
+    # Enough episodes for an error of the mean of about 0.6 %, well below the bounds.
     assert found.standard_error < 0.01
-    # Less than nothing would mean that the optimum is none.
+    # A negative regret would mean that the optimum is wrong.
     assert -4.0 * found.standard_error < found.share < 0.05
