@@ -1,4 +1,4 @@
-"""Several hypotheses about the co-state (Appendix D), and other targets for it, against loops over single policies and brute force."""
+"""Several hypotheses about the co-state (Appendix D) and other targets, against loops and brute force."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def member(tree, i: int):
 @pytest.mark.quick("gru")
 @pytest.mark.parametrize("name", ["gru", "costate-cell", "frame-stack"])
 def test_members_do_what_they_would_do_alone(name):
-    """Of a fast core, a plain one and one that carries more than it shows: states, gradients of each, and their sum."""
+    """Compare states, gradients and their sum, for a fast core, a plain one and one with a hidden part."""
     core = build_ensemble(CORES[name](), jax.random.key(1), M, F, H)
     features, is_first = streams()
     memory = jax.jit(read_sequence)(core, features, empty_core_state(core, B), is_first)
@@ -91,7 +91,10 @@ def test_joining_members_undoes_splitting_them():
     [(QuadraticReadoutConfig(), lambda u: 0.5 * u**2), (BangOffBangReadoutConfig(fuel_weight=1.0), np.abs)],
 )
 def test_the_control_minimises_the_mean_of_the_hamiltonians(settings, cost):
-    """(1/m) Σ_i {c(u) + u G h_i} on a grid of controls, for a smooth cost and one with a kink. The readout absorbs sign and scale: G h = −W h − b."""
+    """(1/m) Σ_i {c(u) + u G h_i} on a grid of controls, for a smooth cost and one with a kink.
+
+    The readout absorbs sign and scale: G h = −W h − b.
+    """
     smooth = isinstance(settings, QuadraticReadoutConfig)
     readout = settings.build(jax.random.key(3), H, 1)
     readout = eqx.tree_at(lambda r: r.weights, readout, jax.random.normal(jax.random.key(4), (H, 1)))
@@ -152,7 +155,7 @@ def losses_of(config: PPOConfig, state: TrainState, trajectory, final_value, pol
 
 @pytest.mark.thorough
 def test_every_critic_learns_from_its_own_share_of_the_environments():
-    """The value loss by a loop over critics, and no gradient from environments that a critic does not learn from."""
+    """Compare with a loop over critics, each of which ignores environments that it does not learn from."""
     config = PPOConfig(bootstrap=0.5, costate_coef=0.0, entropy_coef=0.0, clip_epsilon=0.05)
     state, trajectory, final_value = ensemble_run(config)
     (_, metrics), batch, precomputed = losses_of(config, state, trajectory, final_value)
@@ -290,7 +293,10 @@ def test_the_gradient_by_memory_is_that_of_one_step():
 
 @pytest.mark.parametrize(("slow", "average"), [(0.25, "own"), (None, "ensemble")])
 def test_both_gradients_come_from_the_critic_that_is_asked_and_are_averaged_alike(slow, average):
-    """Step by step and hypothesis by hypothesis: ∂V_i/∂ỹ_t and ∂V_i/∂h_{t−1} of the slow critic, or of the policy's own, each or their mean."""
+    """Compute ∂V_i/∂ỹ_t and ∂V_i/∂h_{t−1} step by step.
+
+    The critic is the slow one or the policy's own; hypotheses are taken one by one or as their mean.
+    """
     config = PPOConfig(costate_gradient="both", slow_critic=slow, costate_average=average)
     state, trajectory, final_value = ensemble_run(config)
     if slow is not None:
@@ -386,10 +392,12 @@ def test_the_weight_of_the_costate_loss_warms_up():
             {"ppo": {"bootstrap": 1.5}, "policy": {"ensemble": 2}},
             "bootstrap is 1.5, but it is a share: above 0, and at most 1",
         ),
-        # A minibatch has 8 of the 32 environments: 0.92⁸ = 0.51, and a share of 1 − 0.5^(1/8) = 0.083 makes it a half.
+        # A minibatch has 8 of the 32 environments: 0.92⁸ = 0.51, and a share of 1 − 0.5^(1/8) = 0.083 makes
+        # it a half.
         (
             {"ppo": {"bootstrap": 0.08}, "policy": {"ensemble": 2}},
-            "bootstrap is 0.08, but a minibatch has 8 streams, so that a critic would learn nothing from 51% of the minibatches. Use at least 0.083",
+            "bootstrap is 0.08, but a minibatch has 8 streams, so that a critic would learn nothing from "
+            "51% of the minibatches. Use at least 0.083",
         ),
         (
             {"ppo": {"spread_bonus": -1.0}, "policy": {"ensemble": 2}},
@@ -402,7 +410,8 @@ def test_the_weight_of_the_costate_loss_warms_up():
         ),
         (
             {"ppo": {"costate_coef": 0.0, "costate_average": "ensemble"}, "policy": {"ensemble": 2}},
-            "costate_coef is 0, but costate_average is ensemble, which would have no effect. Give --costate-coef 0.05, or leave it out",
+            "costate_coef is 0, but costate_average is ensemble, which would have no effect. Give "
+            "--costate-coef 0.05, or leave it out",
         ),
     ],
 )

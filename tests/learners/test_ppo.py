@@ -34,9 +34,11 @@ from costate.policies.running_stats import empty_stats, merge
 
 ROLLOUT = RolloutConfig(environments=8, rollout_length=20)
 
-# Each compiled as a whole: operation by operation, every one of them would be compiled for itself, which takes longer than all the rest.
+# Each compiled as a whole: operation by operation, every one of them would be compiled for itself, which
+# takes longer than all the rest.
 unrolled_by = jax.jit(unroll_policy)
-# ((loss, metrics), gradient), so that tests that look at one of them share a program with those that look at the other.
+# ((loss, metrics), gradient), so that tests that look at one of them share a program with those that look at
+# the other.
 loss_and_gradient = jax.jit(jax.value_and_grad(total_loss, has_aux=True), static_argnames="config")
 minibatch_of = jax.jit(take_minibatch)
 assemble = jax.jit(make_batch, static_argnums=(0, 1))
@@ -52,7 +54,7 @@ def double(tree):
 
 @functools.cache
 def experience():
-    """A rollout on a world with a time limit and ignored actions inside the segment, by a policy with random weights."""
+    """A rollout with a time limit and ignored actions inside the segment, by a policy with random weights."""
     env = SensorEnv(AnalyticEnv(RememberedCue(), 8), SensorConfig(0.3))
     policy = randomised(build_policy, PolicyConfig(hidden_size=6), jax.random.key(0), 1, 1)
     stats = merged(
@@ -84,7 +86,7 @@ def batch_of(config: PPOConfig) -> Batch:
 
 @jax.jit
 def log_prob_by(policy, batch: Batch):
-    """Of the controls that were done, by the unrolled policy."""
+    """Return log-probabilities of the recorded controls by the unrolled policy."""
     unrolled = unroll_policy(policy, batch.rows.observation, batch.core_state, batch.rows.is_first)
     return unrolled.control.log_prob(batch.rows.action)
 
@@ -104,8 +106,8 @@ def test_first_importance_ratio_is_one():
     policy, _, trajectory, _ = experience()
     batch = batch_of(PPOConfig())
     with jax.enable_x64(True):
-        # The log-probability at collection, recomputed step by step in float64, against the unrolled one: no part of the two programs differs but
-        # rounding.
+        # The log-probability at collection, recomputed step by step in float64, against the unrolled one: no
+        # part of the two programs differs but rounding.
         wide_policy, wide = double((policy, batch))
 
         @jax.jit
@@ -249,7 +251,8 @@ def test_value_loss_takes_the_worse_of_free_and_clipped(value, old, target, expe
 def test_a_plain_value_loss_is_half_the_mean_square_however_far_values_move():
     policy, _, _, _ = experience()
     batch = minibatch_of(batch_of(PPOConfig()), jnp.arange(8))
-    # As if values had been far from what they are now when the data was collected, so that clipping holds them back.
+    # As if values had been far from what they are now when the data was collected, so that clipping holds
+    # them back.
     batch = dataclasses.replace(batch, rows=dataclasses.replace(batch.rows, value=batch.rows.value + 5.0))
     value = np.asarray(
         unrolled_by(policy, batch.rows.observation, batch.core_state, batch.rows.is_first).value, float
@@ -306,7 +309,8 @@ def test_optimiser_clips_by_global_norm_and_decays_linearly_per_iteration():
     for _ in range(8):
         updates, state = step(gradient, state, parameters)
         sizes.append(float(-updates["b"][0]))
-    # The same gradient every time makes Adam's step lr · g / (|g| + ε) with the clipped g = 4 · 0.5/5 = 0.4; two updates an iteration.
+    # The same gradient every time makes Adam's step lr · g / (|g| + ε) with the clipped g = 4 · 0.5/5 = 0.4;
+    # two updates an iteration.
     expected = [0.1 * (1 - k // 2 / 4) * 0.4 / (0.4 + 1e-5) for k in range(8)]
     # Adam's bias correction 1 − 0.999ᵏ has three digits fewer than float32.
     np.testing.assert_allclose(sizes, expected, rtol=1e-4)
@@ -324,7 +328,10 @@ def test_constant_learning_rate_is_an_option():
 
 
 def test_a_step_size_is_steered_by_how_far_the_policy_moved():
-    """Target 0.02: below 0.01 faster by half, above 0.04 slower by a third, between them as it is; never ten times faster or slower than at first."""
+    """With target 0.02, the rate rises by half below 0.01 and falls by a third above 0.04.
+
+    It stays within a factor of ten of the initial one.
+    """
     paces = [
         float(steered(jnp.float32(1.0), jnp.float32(divergence), 0.02))
         for divergence in (0.0099, 0.0101, 0.0399, 0.0401)
@@ -361,7 +368,7 @@ def test_a_pace_is_a_factor_of_the_step_size():
 
 @pytest.mark.parametrize(("target", "factor"), [(1e3, 1.5), (1e-9, 1 / 1.5)])
 def test_the_pace_follows_from_the_divergence_of_an_iteration(target, factor):
-    """Whatever two epochs change is much less than a thousand and much more than a billionth."""
+    """The divergence of two epochs lies far below the target 1e3 and far above 1e-9."""
     policy, stats, trajectory, final_value = experience()
     config = PPOConfig(minibatches=2, epochs=2, learning_rate_decay="adaptive", target_kl=target)
     state = dataclasses.replace(initial(config, policy), observation_stats=stats, pace=jnp.float32(2.0))
@@ -477,7 +484,7 @@ def test_impossible_settings_are_refused_by_name(setting):
 
 
 def test_the_terminal_condition_is_the_mean_square_of_the_last_hidden_states_before_terminations():
-    """By hand: rows whose step terminated the episode, each hidden state's mean square, averaged, times the coefficient."""
+    """Compare with the mean square of hidden states in terminated rows, averaged, times the coefficient."""
     policy, _, trajectory, _ = experience()
     plain, config = PPOConfig(), PPOConfig(terminal_coef=0.7)
     batch = minibatch_of(batch_of(config), jnp.arange(4))

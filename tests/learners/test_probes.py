@@ -1,4 +1,4 @@
-"""Probe worlds: training must find values and controls that are known, and each world isolates one part of the learner."""
+"""Probe worlds with known values and controls, each of which isolates one part of the learner."""
 
 import functools
 
@@ -118,7 +118,7 @@ def test_the_best_control_is_found():
     ("readout", "expected"), [("bang-off-bang", [1.0, 0.0, -1.0]), ("bang-bang", [1.0, -1.0])]
 )
 def test_the_best_switching_control_is_found(readout, expected):
-    """Effort is worth its fuel only where the observation says so; without an off position, at least its direction is known."""
+    """Effort is worth its fuel only where the observation says so; without an off level its sign is known."""
     state = learn(FuelledAction(), readout)
     np.testing.assert_array_equal([respond(state, [y])[1][0] for y in expected], expected)
 

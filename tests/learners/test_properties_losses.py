@@ -45,7 +45,10 @@ GOES_ON, TIME_LIMIT, TERMINATION = 0, 1, 2
 
 
 def rows_of_episodes(outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which rows count, end an episode, and terminate it; the row after an end shows the last observation, and its action is ignored."""
+    """Rows that count, end an episode, and terminate it.
+
+    The row after an end shows the last observation, and its action is ignored.
+    """
     valid, ends = np.ones(outcomes.shape, bool), np.zeros(outcomes.shape, bool)
     for t, b in np.ndindex(outcomes.shape):
         valid[t, b] = t == 0 or not ends[t - 1, b]
@@ -88,7 +91,7 @@ advantages_of = jax.jit(trajectory_advantages, static_argnums=0)
 def test_advantages_of_rows_that_count_are_sums_to_the_end_of_their_episode(
     length, outcomes, reward, value, magnitude, factors
 ):
-    """Â_t = Σ_k (γλ)^k δ_{t+k} as far as the episode of row t goes; the value after a time limit is that of the ignored row."""
+    """Return Â_t = Σ_k (γλ)^k δ_{t+k} within the episode, with the ignored row's value after a time limit."""
     reward, value = np.float32(magnitude[0] * reward[:length]), np.float32(magnitude[1] * value[: length + 1])
     valid, ends, terminated = rows_of_episodes(outcomes[:length])
     discount, decay = factors
@@ -113,7 +116,7 @@ def test_advantages_of_rows_that_count_are_sums_to_the_end_of_their_episode(
 
 @jax.jit
 def surrogate_and_slope(log_ratio, advantage):
-    """By the logarithm of the ratio, which is what the policy is differentiated through."""
+    """Differentiate by the logarithm of the ratio, as the policy gradient does."""
 
     def total(log_ratio):
         rows = surrogate_loss(jnp.exp(log_ratio), advantage, 0.2)
@@ -199,7 +202,8 @@ def test_advantages_that_count_are_centred_and_scaled(unit, mask, offset, size):
     np.testing.assert_allclose(weight[mask], 1.0 / mask.sum(), rtol=4 * ROUNDING)
     counted = wide(advantage)[mask]
     spread, error = counted.std(), 16 * ROUNDING * np.abs(counted).max()
-    # A mean is known up to a rounding of the largest advantage; where the spread is less than that, nothing is known but that it stays of its size.
+    # A mean is known up to a rounding of the largest advantage; where the spread is less than that, nothing
+    # is known but that it stays of its size.
     expected = (counted - counted.mean()) / (spread + 1e-8)
     if spread > 10.0 * error:
         assert (
@@ -213,7 +217,7 @@ def test_advantages_that_count_are_centred_and_scaled(unit, mask, offset, size):
 @given(st.floats(-6.0, 6.0), st.sampled_from([-1.0, 1.0]), masks)
 @example(3.0004, 1.0, np.ones((T, S), bool))
 def test_equal_advantages_say_nothing(exponent, sign, mask):
-    """What is left of them is rounding, which must not be scaled up to look like an advantage."""
+    """Advantages that are all rounding must not be scaled up to look like information."""
     advantage = np.full((T, S), sign * 10.0**exponent)
     found = np.asarray(minibatch_of(batch_of(advantage, mask), ALL).rows.advantage)
     assert (np.abs(found[mask]) <= 0.01).all()

@@ -24,7 +24,7 @@ OBSERVATIONS, ACTIONS, MEMORY = 3, 2, 4
 def random_rows(
     rng: np.random.Generator, steps: int, streams: int, started: np.ndarray
 ) -> tuple[ReplayRows, np.ndarray]:
-    """Rows as environments would give them: a last row is followed by a first one; now and then an episode is abandoned without a last row."""
+    """Return rows as environments give them: a first row follows a last one; some episodes are abandoned."""
     first, last = np.zeros((2, steps, streams), bool)
     fresh = started.copy()
     for t in range(steps):
@@ -92,7 +92,7 @@ def test_a_step_is_usable_where_its_action_counted_and_its_outcome_is_there(seed
 
 
 def test_a_time_limit_bootstraps_from_the_true_last_observation():
-    """The step into a last row is usable, and the row after it holds that observation; the last row itself is not."""
+    """The step into a last row is usable, with its observation in the next row; the last row is not."""
     first, last = [True, False, False, True, False], [False, False, True, False, False]
     rows = ReplayRows(
         jnp.arange(5.0)[:, None, None],
@@ -165,7 +165,8 @@ def test_windows_that_cannot_work_are_refused(settings, message):
 def test_a_replay_smaller_than_a_window_is_refused():
     with pytest.raises(
         ConfigError,
-        match=r"keeps 47 rows of each of 16 environments, but a window needs 48. Use a capacity of at least 768",
+        match=r"keeps 47 rows of each of 16 environments, but a window needs 48. "
+        r"Use a capacity of at least 768",
     ):
         ReplayConfig(capacity=767, window=48).rows(16)
     assert ReplayConfig(capacity=768, window=48).rows(16) == 48

@@ -38,7 +38,8 @@ def rollout(world, length, batch=3, seed=0, dropout=None, faults=None, **config)
 
 
 def test_episodes_follow_dm_env_semantics():
-    # DelayedReward lasts two steps: rows are y=0, y=1, then the last observation whose action is ignored, and again.
+    # DelayedReward lasts two steps: rows are y=0, y=1, then the last observation whose action is ignored, and
+    # again.
     _, _, trajectory, _ = rollout(DelayedReward(), 7)
     np.testing.assert_array_equal(trajectory.observation[:, 0, 0], [0, 1, 2, 0, 1, 2, 0])
     np.testing.assert_array_equal(trajectory.is_first[:, 0], [1, 0, 0, 1, 0, 0, 1])
@@ -106,7 +107,10 @@ def test_blackout_of_nothing_and_of_everything(dropout, dark):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_faults_that_set_in_strike_that_share_of_the_observations(share):
-    """Blackouts of everything, of which a share takes place: the rest is read as working sensors show it, and the noise on the action is the same."""
+    """With a share of all blackouts, other readings are those of working sensors.
+
+    The noise on the action is the same.
+    """
     _, state, trajectory, _ = rollout(
         TargetAction(), 400, dropout=1.0, faults=jnp.float32(share), fault_warmup=0.5
     )
@@ -118,7 +122,8 @@ def test_faults_that_set_in_strike_that_share_of_the_observations(share):
     assert set(np.unique(np.asarray(trajectory.observation)[1:][~dark])) <= {-1.0, 1.0}
     if share in (0.0, 1.0):
         np.testing.assert_array_equal(state.timestep.observation[:, 0] == 0.0, np.full(3, share == 1.0))
-    # Fresh policies hardly react to what they see (their mean is below 0.01), so that the noise can be compared.
+    # Fresh policies hardly react to what they see (their mean is below 0.01), so that the noise can be
+    # compared.
     np.testing.assert_allclose(trajectory.action, usual.action, atol=0.05)
 
 
@@ -131,7 +136,7 @@ def test_the_share_of_faults_grows_linearly_to_one():
 
 @pytest.mark.parametrize("name", ["nc-gru", "nc-sac-gru"])
 def test_a_run_whose_faults_set_in_begins_with_sight(name):
-    """All observations are to go dark, over a run of four iterations: none in the first, half of them in the third, all without a warm-up."""
+    """Over four iterations to full blackout: none dark in the first, half in the third; all if no warm-up."""
     base = dataclasses.replace(
         preset(name, "LQR"), policy=PolicyConfig(hidden_size=4), sensors=SensorConfig(1.0)
     )
@@ -163,7 +168,7 @@ def test_a_run_whose_faults_set_in_begins_with_sight(name):
 
 
 def test_sensor_dropout_and_action_noise_have_keys_of_their_own():
-    """Blacking out the sensors must not change the noise on the action, and the two must not be correlated."""
+    """Blacking out the sensors must not change the noise on the action, and both must be uncorrelated."""
     _, _, seen, _ = rollout(TargetAction(), 400, dropout=0.5)
     _, _, shared, _ = rollout(TargetAction(), 400, dropout=0.5, random_keys="shared")
     noise, dark = np.asarray(seen.action)[..., 0].ravel(), np.asarray(seen.observation)[..., 0].ravel() == 0.0
@@ -190,7 +195,7 @@ def test_rollout_sizes_below_one_are_refused():
 @pytest.mark.parametrize("steps", [91, 64])
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 def test_coloured_noise_is_standard_normal_and_its_spectrum_falls_as_said(steps, exponent):
-    """What the filter does to every unit impulse is the matrix L of noise = L ε, from which variances and spectrum follow without sampling."""
+    """Filter every unit impulse: the matrix L of noise = L ε, which gives variances and spectrum."""
     matrix = np.asarray(coloured(jnp.eye(steps, dtype=jnp.float32)[:, :, None], exponent))[:, :, 0].astype(
         np.float64
     )
@@ -204,7 +209,10 @@ def test_coloured_noise_is_standard_normal_and_its_spectrum_falls_as_said(steps,
 
 
 def test_pink_noise_keeps_to_one_side_for_longer_than_white_noise():
-    """White noise changes sign in half of the steps: two neighbours of correlation ρ differ in sign with probability arccos(ρ)/π."""
+    """White noise changes sign in half of the steps.
+
+    Two neighbours of correlation ρ differ in sign with probability arccos(ρ)/π.
+    """
     white = jax.random.normal(jax.random.key(0), (91, 200, 2))
     changes = [
         float((np.diff(np.sign(coloured(white, colour)), axis=0) != 0).mean()) for colour in (0.0, 1.0, 2.0)

@@ -53,7 +53,8 @@ def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant")
         stats,
         CONTROLS,
     )
-    # Readouts start near zero and the width of exploration at zero: moved, so that nothing is compared at a special point.
+    # Readouts start near zero and the width of exploration at zero: moved, so that nothing is compared at a
+    # special point.
     moved = jax.tree.map(
         lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), state.networks
     )
@@ -96,7 +97,7 @@ def double(tree):
 
 
 def step_by_step(network, inputs, is_first, start):
-    """The core's states before every row and hidden states after it, by a loop over time; the burn-in passes no gradient."""
+    """Compute states before and hidden states after every row by a loop; the burn-in passes no gradient."""
     state, before, after = start, [], []
     for t in range(ROWS):
         state = jnp.where(is_first[t][:, None], 0.0, state)
@@ -111,7 +112,10 @@ def step_by_step(network, inputs, is_first, start):
 def reference(
     part: str, networks, target, stats, windows: Windows, noise, config: SACConfig, of_actor, of_critic
 ):
-    """One of the losses as the textbook has it, for the gradient of one network; the others are constants in it. Memories start as they are given."""
+    """Return one loss as in the textbook, for the gradient of one network; the others are constants in it.
+
+    Memories start as they are given.
+    """
     rows, burn_in, usable = windows.rows, config.replay.burn_in, np.asarray(windows.usable)
     actor, critic = networks.actor, networks.critic
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
@@ -169,7 +173,7 @@ def reference(
 def assert_gradients_of_the_reference(
     config: SACConfig, state: SACState, windows: Windows, of_actor, of_critic
 ):
-    """The gradient of everything by every network; in float64."""
+    """Compare the gradients of all losses by all networks, in float64."""
     with jax.enable_x64(True):
         state, windows, of_actor, of_critic = double((state, windows, of_actor, of_critic))
         noise = jax.random.normal(
@@ -191,11 +195,13 @@ def assert_gradients_of_the_reference(
             )
             return jax.jit(jax.grad(loss))(state.networks)
 
-        # Of each loss only the gradient by the network that it is for; the co-state loss is for the memories that it is asked to pull.
+        # Of each loss only the gradient by the network that it is for; the co-state loss is for the memories
+        # that it is asked to pull.
         costate = expected("costate")
         actor = jax.tree.map(jnp.add, expected("actor").actor, costate.actor)
         critic = jax.tree.map(jnp.add, expected("critic").critic, costate.critic)
-        close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-10)  # noqa: E731  (weights of rows are float32)
+        # Weights of rows are float32.
+        close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-10)  # noqa: E731
         jax.tree.map(close, found.actor, actor)
         jax.tree.map(close, found.critic, critic)
         close(found.log_temperature, expected("temperature").log_temperature)
@@ -275,7 +281,10 @@ class RegulatorsCritic(RecurrentCritic):
 
 
 def test_the_costate_of_a_known_value_is_found_where_the_critic_sees():
-    """∂V/∂ỹ = −2Px / (1 − ỹ²) with ỹ = tanh x: of the best controls by the envelope theorem, and of another by the slope of Q; in float64."""
+    """∂V/∂ỹ = −2Px / (1 − ỹ²) with ỹ = tanh x, in float64.
+
+    For the best controls by the envelope theorem, and for another control by the slope of Q.
+    """
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         x = rng.uniform(-1.0, 1.0, (ROWS, WINDOWS, 2))
@@ -360,7 +369,8 @@ def replay_of(steps: int = 40, streams: int = 2) -> Replay:
 
 @pytest.mark.parametrize(("bias", "direction"), [(-3.0, 1), (0.4, -1)])
 def test_too_little_entropy_raises_the_temperature_and_too_much_lowers_it(bias, direction):
-    # −2.5 a component lies between log σ ≈ −5, a narrow policy, and log σ ≈ −0.2, which fills (−1, 1) almost evenly: nearly log 2, the most there is.
+    # −2.5 a component lies between log σ ≈ −5, a narrow policy, and log σ ≈ −0.2, which fills (−1, 1) almost
+    # evenly: nearly log 2, the most there is.
     state = state_of()
     spread = dataclasses.replace(
         state.networks.actor.spread, bias=jnp.full(CONTROLS, bias), weights=jnp.zeros((HIDDEN, CONTROLS))

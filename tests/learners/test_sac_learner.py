@@ -37,7 +37,10 @@ CONFIG = SACConfig(
 
 
 class Regulator(AbstractWorld):
-    """x' = ½x + ½u with the reward 1 − x'² and no end but a time limit: the best control is u = −x, which brings x to 0 in one step."""
+    """x' = ½x + ½u with reward 1 − x'² and only a time limit.
+
+    The best control is u = −x, which brings x to 0 in one step.
+    """
 
     observation_size = 1
     action_size = 1
@@ -117,10 +120,12 @@ def test_a_linear_regulator_finds_its_best_control_and_its_value(head):
     policy, _ = act_once(learner.networks.actor, inputs, jnp.zeros((9, 16)), jnp.ones(9, bool))
     # Best is u = −x; entropy keeps it a little soft, and 4544 updates are few.
     np.testing.assert_allclose(policy.mode()[:, 0], -x[:, 0], atol=0.15)
-    # 1 a step for ever: 1/(1 − γ) = 10, less what the noise of exploration costs. That the time limit is no end is why it is not less.
+    # 1 a step for ever: 1/(1 − γ) = 10, less what the noise of exploration costs. That the time limit is no
+    # end is why it is not less.
     assert history[-1]["losses/q"] == pytest.approx(10.0, rel=0.12)
-    # The best control leads to x' = 0 whatever x is, so all that a control costs is what it leaves over: Q(x, u) = Q(x, −x) − ((x + u)/2)². Where
-    # episodes spend their time, this is what the critic has learnt, for controls that nobody does any more as well.
+    # The best control leads to x' = 0 whatever x is, so all that a control costs is what it leaves over: Q(x,
+    # u) = Q(x, −x) − ((x + u)/2)². Where episodes spend their time, this is what the critic has learnt, for
+    # controls that nobody does any more as well.
     near, critic = slice(2, 7), learner.networks.critic
     hidden = read_window(critic, inputs[None], jnp.ones((1, 9), bool), 0).hiddens[0]
     best = np.mean(critic.values(hidden, -x), axis=0)
@@ -150,7 +155,7 @@ def test_while_warming_up_nothing_is_learnt():
 
 @pytest.mark.parametrize("statistics", ["running", "frozen"])
 def test_statistics_are_those_of_all_steps_or_of_the_warm_up(statistics):
-    """A body that has learnt to move is ten deviations away from one that trembles; clipped there, its speed could not be learnt from."""
+    """Clipping must not hide large speeds: a moving body is ten deviations away from a trembling one."""
     states, _ = trained(0.05, 4, statistics)
     for iteration, state in enumerate(states[1:], start=1):
         taken = min(iteration, 2) if statistics == "frozen" else iteration

@@ -37,7 +37,7 @@ def rolled(
     faults: float | None = None,
     explorers: int = 0,
 ):
-    """With a ``dropout`` the world is seen through failing sensors, but not by the critic; ``faults`` is their share of the observations."""
+    """Run a rollout; with ``dropout`` the actor's sensors fail, in a share ``faults`` of the observations."""
     env = (
         AnalyticEnv(world, batch)
         if dropout is None

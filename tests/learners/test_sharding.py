@@ -56,7 +56,8 @@ def test_more_devices_than_exist_is_refused_with_the_numbers_that_work():
 def test_a_minibatch_that_cannot_be_split_is_refused_with_the_numbers_that_work(devices):
     with pytest.raises(
         ConfigError,
-        match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: 1, 2, 4, 8\.",
+        match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: "
+        r"1, 2, 4, 8\.",
     ):
         choose_layout(devices, 8, 1, 8)
 
@@ -71,7 +72,7 @@ SMALL = dataclasses.replace(
 
 
 def experience(config, seeds):
-    """A rollout made of random numbers, with starts, ends and rows that do not count; its values are what the update must agree on."""
+    """A random rollout with starts, ends and rows that do not count; its values are the update's."""
     steps, streams = config.rollout.rollout_length, config.rollout.environments
     random = np.random.default_rng(0)
     shape = (len(seeds), steps, streams)
@@ -99,7 +100,7 @@ def experience(config, seeds):
 
 
 def updated(config, seeds, devices):
-    """State and metrics after one update on so many devices."""
+    """Return state and metrics after one update on this many devices."""
     layout = learner_layout(config, len(seeds), devices)
     placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
     inputs = (fresh_states(config, seeds), experience(config, seeds))
@@ -109,7 +110,8 @@ def updated(config, seeds, devices):
 
 
 def assert_close(left, right):
-    # float32 sums in another order, through four Adam steps of 2.5e-4, which turn the sign of a vanishing gradient into a whole step.
+    # float32 sums in another order, through four Adam steps of 2.5e-4, which turn the sign of a vanishing
+    # gradient into a whole step.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), left, right)
 
 
@@ -140,7 +142,7 @@ def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
 
 @pytest.mark.thorough
 def test_eight_virtual_devices_learn_what_one_learns():
-    """In a process of its own, because the number of devices is fixed when JAX starts: two seeds in groups of four devices."""
+    """Run two seeds in groups of four devices in a new process, since JAX fixes its devices at startup."""
     code = """
 import sys; sys.path.insert(0, "tests")
 from test_sharding import SMALL, Layout, assert_close, updated
@@ -172,7 +174,7 @@ OFF_POLICY = dataclasses.replace(
 
 
 def off_policy_program(devices):
-    """Soft actor-critic compiled for so many devices, with what it can be called with."""
+    """Return soft actor-critic compiled for this many devices, and its arguments."""
     random, shape = np.random.default_rng(0), (1, 20, 4)
     layout = learner_layout(OFF_POLICY, 1, devices)
     placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
@@ -201,7 +203,7 @@ def off_policy_program(devices):
 
 
 def updated_off_policy(devices):
-    """State and metrics after two updates of soft actor-critic, of which the second learns, on so many devices."""
+    """Return state and metrics after two SAC updates on this many devices, the second of which learns."""
     layout, program, (states, experience_) = off_policy_program(devices)
     for _ in range(2):
         states, metrics = program(states, experience_)
@@ -217,7 +219,7 @@ def test_two_devices_learn_off_policy_what_one_learns():
 
 
 def test_devices_wait_for_each_other_once_in_an_update():
-    """Gradients and metrics are dozens of arrays; a wait for each of them took as long as an update of a few short windows."""
+    """Waiting for each of dozens of metrics took as long as an update of a few short windows."""
     _, program, _ = off_policy_program(2)
     assert program.as_text().count(" all-reduce(") == 1
 
@@ -256,7 +258,7 @@ def test_every_core_is_used_unless_told_otherwise():
 
 
 def test_windows_that_are_too_few_for_two_devices_are_split_only_if_asked_for():
-    """Four windows: a device would have two of them, and the whole replay."""
+    """With four windows a device would have two of them, and the whole replay."""
     assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
     assert learner_layout(OFF_POLICY, 1, 2) == Layout(1, 2)
 

@@ -18,7 +18,7 @@ def of_a_step(config: RunConfig) -> float:
 
 
 def test_flops_are_those_of_a_hand_count():
-    """CartpoleSwingup has 5 observations and 1 action; hidden 128; a product of m×k by k×n takes 2mkn operations."""
+    """CartpoleSwingup has 5 observations and 1 action; hidden is 128; a product of m×k by k×n takes 2mkn."""
     square = 2 * 128 * 128
     forward = 2 * 5 * 128 + 6 * square + 2 * 128 * 2
     backward = 2 * 5 * 128 + 12 * square + 2 * 2 * 128 * 2

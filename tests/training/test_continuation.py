@@ -1,4 +1,4 @@
-"""Runs that are made longer or shorter, and what is noted of how they were trained."""
+"""Runs that are made longer or shorter, and their recorded history."""
 
 import dataclasses
 import json
@@ -78,7 +78,7 @@ def copy(finished: Run, tmp_path: pathlib.Path) -> Run:
     ids=["ppo", "sac-in-the-middle-of-an-episode"],
 )
 def test_a_run_that_was_made_longer_equals_one_that_was_as_long_from_the_start(config, short, long, tmp_path):
-    """Where nothing is scheduled over the run: every number of the log, and every number of the last checkpoint."""
+    """Without schedules, every number of the log and of the last checkpoint is the same."""
     run = train(config(short), tmp_path / "grown").run
     reporter = Breaker()
     outcome = resume(run.path, steps=config(long).steps, reporter=reporter)
@@ -96,24 +96,25 @@ def test_a_run_that_was_made_longer_equals_one_that_was_as_long_from_the_start(c
 
 
 def test_the_learning_rate_goes_on_as_in_a_run_of_the_new_length(copy):
-    """2.5e-4 falls linearly to zero: over two iterations 1 and 1/2 of it; from the third of four on 1/2 and 1/4."""
+    """2.5e-4 falls linearly to zero: 1, 1/2 of it over two iterations; 1/2, 1/4 from the third of four on."""
     reporter = Breaker()
     run = resume(copy.path, steps=4 * ITERATION, reporter=reporter).run
     rates = [row["training/learning_rate"] for row in run.read_metrics()]
     np.testing.assert_allclose(rates, 2.5e-4 * np.array([1.0, 0.5, 0.5, 0.25]), rtol=1e-5)
     assert (
-        "made longer: from 800 to 1,600 steps; from here on as in a run of that length: learning rate 0.000125 instead of 0"
-        in reporter.said
+        "made longer: from 800 to 1,600 steps; from here on as in a run of that length: learning rate "
+        "0.000125 instead of 0" in reporter.said
     )
     assert open_run(copy.path).history == (Stretch(0, 800), Stretch(2, 1600))
 
 
 def test_all_that_depends_on_the_length_is_told():
-    """A quarter of the way, faults that set in over the first half are half there; in a run twice as long, a quarter."""
+    """Faults that set in over the first half: half after a quarter, and a quarter in a run twice as long."""
     before = tiny(8, fault_warmup=0.5)
     assert schedules(before, 2) == {"share of the sensor faults": 0.5}
     assert length_change(before, tiny(16, fault_warmup=0.5), 2).endswith(
-        "to 6,400 steps; from here on as in a run of that length: share of the sensor faults 0.25 instead of 0.5"
+        "to 6,400 steps; from here on as in a run of that length: share of the sensor faults 0.25 instead "
+        "of 0.5"
     )
     assert schedules(tiny(8), 2) == {}
     warm = dataclasses.replace(tiny(8), learner=PPOConfig(epochs=1, minibatches=1, costate_warmup=1.0))
@@ -130,7 +131,8 @@ def test_a_run_can_be_made_shorter_but_not_than_it_was_trained(tmp_path):
     assert [steps_of(folder) for folder in folders(run.checkpoints)] == [0, 400, 800]
     with pytest.raises(
         ConfigError,
-        match=r"it stands at 800 steps, and 400 were asked for. Ask for at least 800.*steps 0, 400, 800: .*--step 0",
+        match=r"it stands at 800 steps, and 400 were asked for. Ask for at least 800.*"
+        r"steps 0, 400, 800: .*--step 0",
     ):
         resume(run.path, steps=400)
     assert open_run(run.path) == run
@@ -152,7 +154,7 @@ def test_a_run_that_is_cut_to_where_it_stands_is_finished(tmp_path):
 
 
 def test_as_many_iterations_as_before_are_no_change(copy):
-    """A budget that no further whole iteration fits into."""
+    """Ask for a budget that no further whole iteration fits into."""
     reporter = Breaker()
     assert resume(copy.path, steps=2 * ITERATION + 399, reporter=reporter).finished
     assert open_run(copy.path) == copy
@@ -205,7 +207,7 @@ def test_seeds_are_made_longer_together_also_if_that_was_cut_off(tmp_path, monke
 def test_a_config_that_was_written_before_training_went_on_is_that_of_a_valid_run(
     copy, tmp_path, monkeypatch
 ):
-    """As if the power failed right after: the run goes on without being asked for its length again."""
+    """After a power failure right then, the run goes on without being asked for its length again."""
     undisturbed = shutil.copytree(copy.path, tmp_path / "undisturbed")
     write = continuation.write_config
 
@@ -290,7 +292,8 @@ def test_a_history_knows_only_what_still_counts():
     assert went_on((start, longer), slower) == (start, longer, slower)
     # Nothing changes.
     assert went_on((start, longer), Stretch(7, 200)) == (start, longer)
-    # Back to before it was made longer, because the checkpoints after that were lost: from there on it has its new length.
+    # Back to before it was made longer, because the checkpoints after that were lost: from there on it has
+    # its new length.
     assert went_on((start, longer, slower), Stretch(3, 200)) == (start, Stretch(3, 200))
     assert went_on((start, longer), Stretch(0, 200)) == (Stretch(0, 200),)
     history = (start, dataclasses.replace(slower, elsewhere=("jax was 1 and is 2",)))

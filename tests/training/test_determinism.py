@@ -1,7 +1,9 @@
-"""Same seed, same machine, same result, bit for bit: for every core, engine and learner. MuJoCo Playground is in test_playground.py.
+"""Same seed, same machine, same result, bit for bit: for every core, engine and learner.
 
-Trainings of two short iterations are compared, every number of the log and every weight at the end. Another seed must differ, or the comparison would
-say nothing.
+MuJoCo Playground is in test_playground.py.
+
+Trainings of two short iterations are compared, every number of the log and every weight at the end. Another
+seed must differ, or the comparison would say nothing.
 """
 
 import dataclasses
@@ -25,7 +27,8 @@ from costate.runs.run_directory import open_run
 ARM = pathlib.Path(__file__).parents[2] / "examples" / "own_robot" / "arm.py"
 # Everything random that sensors can do, all at once.
 FAULTY = SensorConfig(
-    dropout=0.2, group_dropout=0.2, sensor_dropout=0.2, burst_length=3.0, dark="hold", stuck=0.2, stuck_length=4.0, noise=0.1, drift=0.05, delay=1,
+    dropout=0.2, group_dropout=0.2, sensor_dropout=0.2, burst_length=3.0, dark="hold",
+    stuck=0.2, stuck_length=4.0, noise=0.1, drift=0.05, delay=1,
     delay_jitter=2, mask_input="bits",
 )  # fmt: skip
 IN_JAX = {f"core {name}": (short(core=name), 1) for name in CORES.names()} | {
@@ -74,7 +77,7 @@ train(from_json(json.loads(sys.argv[1])), sys.argv[2], devices=1)
 
 @pytest.mark.thorough
 def test_processes_that_share_nothing_give_the_same(tmp_path: pathlib.Path) -> None:
-    """With EnvPool's threads; strings are hashed differently in either, and one of them takes no program from the cache of the other."""
+    """Use EnvPool's threads, other hashes of strings in each process, and a cache that only one may read."""
     config = short("CartpoleSwingup")
     document = json.dumps(to_json(config))
     differences = ({"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2", "JAX_ENABLE_COMPILATION_CACHE": "false"})
@@ -121,7 +124,8 @@ for document in json.loads(sys.argv[1]):
 
 def test_as_compiled_for_users_a_run_that_was_cut_off_equals_one_that_was_not(tmp_path: pathlib.Path) -> None:
     """All other tests compile quickly; here XLA optimises as it does by default."""
-    # Four iterations, of which two span an episode, so that the cut after the third goes back to the checkpoint after the second.
+    # Four iterations, of which two span an episode, so that the cut after the third goes back to the
+    # checkpoint after the second.
     rollout, replay = (
         RolloutConfig(environments=4, rollout_length=100),
         ReplayConfig(capacity=1600, window=8, burn_in=4, batch=4),

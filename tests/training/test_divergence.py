@@ -1,4 +1,7 @@
-"""Numbers that are none: from the environment or from the learner, each stopped with its cause, and the way back with a smaller learning rate."""
+"""Divergence: NaN or Inf from the environment or the learner stops a run with its cause, and can be retried.
+
+A retry goes on with a smaller learning rate.
+"""
 
 import dataclasses
 import pathlib
@@ -24,7 +27,7 @@ from costate.training.soundness import first_fault, given_by_environments, is_so
 
 
 def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
-    """Two seeds, four steps, three environments, with a number of some kind at some place."""
+    """Return rows of two seeds, four steps and three environments, with given values at given places."""
     arrays = {
         "observation": np.zeros((2, 4, 3, 2)),
         "action": np.zeros((2, 4, 3, 1)),
@@ -38,7 +41,7 @@ def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
 
 
 def seen_last(value: float = 0.0) -> TimeStep:
-    """What the environments showed after the last step."""
+    """Return what the environments showed after the last step, with ``value`` in one observation."""
     observation = np.zeros((2, 3, 2), np.float32)
     observation[1, 2, 0] = value
     zeros, no = jnp.zeros((2, 3)), jnp.zeros((2, 3), bool)
@@ -67,7 +70,7 @@ def test_the_first_fault_is_found_with_its_cause() -> None:
 
 
 def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> None:
-    """A critic that sees through blackouts learns from the one, and the value after the last step from the other."""
+    """A critic that sees through blackouts reads one array, and the value after the last step another."""
     assert is_sound(given_by_environments(rows(complete=((0, 1, 2), 1.0)), seen_last()))
     dark = rows(complete=((0, 1, 2), np.nan))
     assert not is_sound(given_by_environments(dark, seen_last()))
@@ -93,7 +96,7 @@ def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Breaking(type(TASKS["LQR"])):  # type: ignore[misc]
-    """A world whose reward is lost at some step of its life."""
+    """A world whose reward is NaN at some step of its life."""
 
     def build(self, batch_size, seeds):
         env = super().build(batch_size, seeds)
@@ -128,14 +131,14 @@ def test_a_reward_that_is_no_number_stops_the_run_before_it_is_learnt(
     said = str(caught.value)
     assert "In iteration 1 of" in said
     assert (
-        "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the rollout)"
-        in said
+        "(environment steps 0 to 4,000) the environment gave a reward of nan (environment 2, step 0 of the "
+        "rollout)" in said
     )
     assert "last good checkpoint is" in said
     assert "step_000000000000" in said
-    # What led there can be looked at.
+    # The folder keeps what led there.
     assert drawn == ["broken"]
-    # Mended, it goes on as if nothing had been.
+    # Repaired, it goes on as if nothing had happened.
     monkeypatch.setitem(LOST, "now", False)
     resume(tmp_path / "broken")
     assert numbers(open_run(tmp_path / "broken")) == before
@@ -151,7 +154,7 @@ def wild(config: RunConfig) -> RunConfig:
 def test_a_run_slows_down_by_itself_and_finishes(
     quick_config: RunConfig, tmp_path: pathlib.Path, monkeypatch
 ) -> None:
-    """The second halving is enough here, because it is made to be."""
+    """The second halving always suffices in this test."""
     slowed = RunConfig.slowed
 
     def tamed(config: RunConfig, times: int) -> RunConfig:
@@ -165,7 +168,8 @@ def test_a_run_slows_down_by_itself_and_finishes(
     listener = Breaker()
     run = train(wild(quick_config), tmp_path / "run", reporter=listener).run
     assert [text for text in listener.said if text.startswith("back to step")] == [
-        "back to step 0, with the learning rate times 0.5", "back to step 0, with the learning rate times 0.25",
+        "back to step 0, with the learning rate times 0.5",
+        "back to step 0, with the learning rate times 0.25",
     ]  # fmt: skip
     assert sum("diverged in iteration" in text for text in listener.said) == 2
     checkpoint, _ = load_state(run, None, pytest.fail)

@@ -1,4 +1,4 @@
-"""The learner's matrix products, counted in its program: a guard against doing work twice that no noise of a clock can hide."""
+"""Count the matrix products in the learner's program, which finds duplicated work that timing cannot show."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ STEPS, STREAMS = 6, 3
 
 
 def product_flops(jaxpr) -> float:
-    """2mkn for every product of an m×k by a k×n matrix in a program, times the length of the loops it is in."""
+    """Sum 2mkn over the products of m×k by k×n matrices in a program, times the length of their loops."""
     total = 0.0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -61,7 +61,7 @@ def minibatch(config) -> Batch:
 
 
 def with_core(name: str) -> RunConfig:
-    """The run of a preset, or that of NC-GRU with another core."""
+    """Return the run of a preset, or that of NC-GRU with another core."""
     if name in PRESETS:
         return preset(name, "WalkerStand")
     config = preset("nc-gru", "WalkerStand")
@@ -88,7 +88,8 @@ def test_a_gradient_takes_the_products_of_the_hand_count_and_no_more(name):
     expected = of_a_step(config)
     one_epoch = of_a_step(dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1)))
     assert rollout == pytest.approx(one_epoch - (expected - one_epoch) / 3, rel=1e-9)
-    # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some 700,000.
+    # Biases are summed by products with a row of ones, which the hand count leaves out: 2·3·128 of some
+    # 700,000.
     assert counted == pytest.approx((expected - rollout) / config.learner.epochs, rel=0.01)
 
 
@@ -107,5 +108,6 @@ def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(p
         lambda learner, replay, key: sac_update(config.learner, 10.0, learner, replay, key)
     )
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
-    # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first rows' memory is formed and not used.
-    assert counted == pytest.approx(flops_per_update(config, config.learner), rel=0.01)
+    # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first
+    # rows' memory is formed and not used.
+    assert counted == pytest.approx(flops_per_update(config), rel=0.01)

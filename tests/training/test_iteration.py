@@ -1,4 +1,4 @@
-"""An iteration as one program is the same iteration as in two programs, and is what trains where the environments are written in JAX."""
+"""An iteration as one program equals one as two programs, and is used if environments are written in JAX."""
 
 import dataclasses
 
@@ -63,7 +63,10 @@ def assert_close(ours, theirs):
 @pytest.mark.quick("ppo")
 @pytest.mark.parametrize("config", [SMALL, OFF_POLICY], ids=["ppo", "sac"])
 def test_one_program_computes_what_two_compute(config):
-    """Two iterations of two seeds: what was collected, what was learnt and what is logged. Rounding differs, because other operations are merged."""
+    """Two iterations of two seeds: what was collected, what was learnt and what is logged.
+
+    Rounding differs, because other operations are merged.
+    """
     env, states, start = begin(config)
     one = compile_iteration(config, env, states, start, ONE)
     two = TwoPrograms(compile_programs(config, env, states, start, ONE))

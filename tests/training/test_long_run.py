@@ -1,4 +1,4 @@
-"""Running statistics over as many samples as a long training has, against moments that are known exactly."""
+"""Running statistics over as many samples as a long training has, against exactly known moments."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ NAMES = (
 
 
 def offsets_and_spreads(merges: int) -> tuple[np.ndarray, np.ndarray]:
-    """What each of the features does over the run: mean and deviation of every batch, in float64."""
+    """Return the mean and deviation of every batch for each feature over the run, in float64."""
     along = np.linspace(0.0, 1.0, merges)
     still = np.ones(merges)
     late = np.where(along < 0.9, 0.0, 1.0)
@@ -49,7 +49,7 @@ def offsets_and_spreads(merges: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def patterns(steps: int, streams: int) -> np.ndarray:
-    """Numbers of mean 0 and deviation 1, exactly but for the last digits of float64: each with its negative; on or off is ±1."""
+    """Return numbers of mean 0 and deviation 1 up to rounding: each beside its negative; on or off is ±1."""
     half = np.random.default_rng(0).normal(size=(steps * streams // 2, len(NAMES)))
     both = np.concatenate([half, -half])
     both[:, NAMES.index("on or off")] = np.where(np.arange(len(both)) % 2, 1.0, -1.0)

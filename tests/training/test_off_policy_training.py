@@ -39,7 +39,10 @@ CYCLE, ROWS, ENVIRONMENTS = 7, 143, 2
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    """Four episodes of two environments, the first of them without learning; the replay forgets the first half. One environment always explores."""
+    """Four episodes of two environments, the first without learning; the replay forgets the first half.
+
+    One environment always explores.
+    """
     return RunConfig(
         "CartpoleSwingup",
         steps=4 * CYCLE * ROWS * ENVIRONMENTS,
@@ -86,7 +89,7 @@ def whole(weighed):
 
 
 def remembered(run):
-    """State and replay of a run's newest checkpoint."""
+    """Return the state and the replay of a run's newest checkpoint."""
     template, replay = learner_for(run.config).detach_replay(state_template(run.config))
     _, state, rows = load(folders(run.checkpoints)[-1], run.config, template, replay)
     return state, rows
@@ -107,7 +110,10 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path, co
 
 
 def test_a_short_run_in_jax_that_was_cut_off_and_resumed_equals_one_that_was_not(tmp_path):
-    """One iteration of warm-up and five that learn, with stored memories and a ring that is full after three; the cut falls into an episode."""
+    """One iteration of warm-up and five that learn, with stored memories and a full ring after three.
+
+    The cut falls into an episode.
+    """
     replay = ReplayConfig(capacity=120, window=6, burn_in=2, batch=2, start="stored")
     sac = SACConfig(
         steps_per_update=20,
@@ -152,9 +158,10 @@ class Interrupter(Breaker):
 def test_ctrl_c_in_the_middle_of_an_episode_ends_with_the_iteration_and_resumes_to_the_same_numbers(
     tmp_path, capacity
 ):
-    """Saved is where the episodes under way began, which is not where a checkpoint was due.
+    """A checkpoint is saved where the running episodes began, which is not where it was due.
 
-    Both rings are full. Those of 60 rows have lost what came after the last checkpoint; those of 500 rows still hold it.
+    Both rings are full. Those of 60 rows have lost what came after the last checkpoint; those of 500 rows
+    still hold it.
     """
     replay = ReplayConfig(capacity=capacity, window=6, burn_in=2, batch=2, start="stored")
     sac = SACConfig(
@@ -202,7 +209,8 @@ def test_what_is_logged(whole):
     # 1500 steps of warm-up end within the sixth iteration of 286; nothing is learnt up to then.
     assert ["losses/costate" in row for row in rows] == [i >= 6 for i in range(4 * CYCLE)]
     assert {row["training/updates"] for row in rows} == {0.0, 11.0}
-    # Episodes of all environments end together, with the last row of a cycle; their ends are counted with the step that leads there.
+    # Episodes of all environments end together, with the last row of a cycle; their ends are counted with the
+    # step that leads there.
     assert [i for i, row in enumerate(rows) if "training/episode_reward" in row] == [
         CYCLE * (i + 1) - 1 for i in range(4)
     ]
@@ -216,7 +224,8 @@ def test_the_replay_on_disk_is_what_the_last_checkpoints_need(whole):
     assert int(replay.written) == 4 * 1001
     assert replay.capacity == 2 * 1001
     files = sorted(path.name for path in (whole.checkpoints / "replay").iterdir())
-    # Three checkpoints are kept, after two, three and four episodes, and each remembers two of them: one file for every episode.
+    # Three checkpoints are kept, after two, three and four episodes, and each remembers two of them: one file
+    # for every episode.
     assert files == [f"rows_{1001 * i:012d}_{1001 * (i + 1):012d}.safetensors" for i in range(4)]
     # Every episode of the ring starts with a first row and ends with a last one.
     is_first, is_last = np.asarray(replay.rows.is_first), np.asarray(replay.rows.is_last)
@@ -254,8 +263,8 @@ def test_a_controller_does_what_its_actor_would_and_remembers_it():
     controller = SquashedController(actor, empty_stats((1,)), 10.0)
     _, now = env.reset(jax.random.key(1))
     control, (hidden, before) = controller.decide(env, now, controller.empty_memory(env))
-    # By hand: observations are clipped, all are seen without failing sensors, nothing was done before; the readout's
-    # mean is squashed and scaled to the bounds.
+    # By hand: observations are clipped, all are seen without failing sensors, nothing was done before; the
+    # readout's mean is squashed and scaled to the bounds.
     seen = np.ones((3, 1))
     inputs = np.concatenate([np.clip(now.observation, -10.0, 10.0), seen, np.zeros((3, 1))], axis=-1).astype(
         np.float32

@@ -75,7 +75,7 @@ def test_the_front_door_names_what_it_has():
 
 
 def by_command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> RunConfig:
-    """The config that `costate train` would train."""
+    """Return the config that `costate train` would train."""
     seen: list[RunConfig] = []
 
     def note(configs: list[RunConfig], outs: object, **_: object) -> None:

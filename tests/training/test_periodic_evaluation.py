@@ -36,7 +36,8 @@ def evaluated(tmp_path_factory, quick_config):
     [
         # Ten episodes of 1000 steps are 2 % of 500,000.
         (preset("nc-gru", "WalkerStand"), 500_000),
-        # An update takes as long as 48 steps and comes every 16, so that a step costs four times as much as one that is only played.
+        # An update takes as long as 48 steps and comes every 16, so that a step costs four times as much as
+        # one that is only played.
         (preset("sac-gru", "WalkerStand"), 125_000),
         # Shorter than one interval.
         (dataclasses.replace(preset("nc-gru", "WalkerStand"), steps=320_000), None),
@@ -50,7 +51,8 @@ def test_two_percent_of_the_time_go_into_evaluation_unless_another_interval_is_g
 
 def test_a_run_is_evaluated_after_the_iteration_that_passes_each_interval_and_at_its_end(quick_config):
     config = dataclasses.replace(quick_config, steps=9 * 4000, evaluate_every=10_000)
-    # After 12,000, 20,000 and 32,000 steps, the first multiples of 4,000 at or beyond 10,000, 20,000 and 30,000; and after 36,000, the last.
+    # After 12,000, 20,000 and 32,000 steps, the first multiples of 4,000 at or beyond 10,000, 20,000 and
+    # 30,000; and after 36,000, the last.
     assert [i for i in range(10) if is_due(config, i)] == [3, 5, 8, 9]
 
 
@@ -111,7 +113,7 @@ def test_the_policy_with_the_highest_mean_is_kept_as_the_best(evaluated):
 
 @pytest.mark.parametrize("task", ["LQR", pytest.param("CartpoleSwingup", marks=pytest.mark.thorough)])
 def test_a_resumed_run_is_evaluated_as_one_that_was_not_interrupted(task, quick_config, tmp_path):
-    """In the simulator that cannot be rewound too: its environments for evaluation are brought back to where they were."""
+    """Also in a simulator that cannot be rewound: its environments for evaluation are restored."""
     config = dataclasses.replace(
         quick_config, task=task, steps=5 * 4000, checkpoint_every=2, evaluate_every=4000
     )

@@ -17,7 +17,7 @@ from costate.training.programs import fresh_states, start_episodes
 
 
 class Witness(AbstractReporter):
-    """Remembers what was said and shown; cuts the runs off after some iterations."""
+    """Records messages and rows; stops the runs after some iterations."""
 
     def __init__(self, after: int | None = None) -> None:
         self.after = after
@@ -49,7 +49,10 @@ def numbers(run):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory, small_config):
-    """Two seeds that were trained together, three iterations, and who watched. Tests that change them change a copy."""
+    """Two seeds that were trained together, three iterations, and who watched.
+
+    Tests that change them change a copy.
+    """
     folder, reporter = tmp_path_factory.mktemp("pair"), Witness()
     group = train_together(
         seeds_of(small_config, (0, 1)), [folder / "seed-0", folder / "seed-1"], devices=2, reporter=reporter
@@ -75,12 +78,13 @@ def test_seeds_share_a_pool_but_see_the_episodes_of_runs_of_their_own(small_conf
 
 
 def test_seeds_together_equal_runs_of_their_own(pair, tmp_path, small_config):
-    """Over the first iterations: later, the order of floating-point sums is amplified by the chaos of control."""
+    """Compare the first iterations: later, chaotic control amplifies the order of floating-point sums."""
     for run, seed in zip(pair[1], (0, 1), strict=True):
         alone = train(dataclasses.replace(small_config, seed=seed), tmp_path / f"alone-{seed}", devices=1).run
         assert run.config == alone.config
         first, second, _ = zip(numbers(run), numbers(alone), strict=True)
-        # The first rollout is by equal weights; float32 products of a batch in another order move a swinging pole by this much in 1000 steps.
+        # The first rollout is by equal weights; float32 products of a batch in another order move a swinging
+        # pole by this much in 1000 steps.
         assert first[0]["training/episode_reward"] == pytest.approx(
             first[1]["training/episode_reward"], rel=1e-3
         )
@@ -222,7 +226,8 @@ def test_if_one_seed_diverges_the_others_are_saved(tmp_path, small_config, monke
     import costate.training.divergence as divergence
 
     honest = divergence._not_finite
-    # A loss of seed 1 that is not finite in iteration 2; the numbers themselves stay healthy, so that saving is what is tested.
+    # A loss of seed 1 that is not finite in iteration 2; the numbers themselves stay healthy, so that saving
+    # is what is tested.
     calls = iter([[], [], [], ["losses/total"]])
     monkeypatch.setattr(divergence, "_not_finite", lambda row: next(calls, honest(row)))
     config = dataclasses.replace(small_config, checkpoint_every=100)

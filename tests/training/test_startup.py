@@ -1,4 +1,4 @@
-"""What is asked of JAX: one device per core and a cache, but never against the user's own choice."""
+"""Settings of JAX at startup: one device per core and a cache, but never against the user's own choice."""
 
 import ast
 import os
@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-SHOW = "import jax; from costate.training.startup import prepare_jax; prepare_jax(); print(len(jax.devices()), jax.config.jax_compilation_cache_dir)"
+SHOW = (
+    "import jax; from costate.training.startup import prepare_jax; prepare_jax(); "
+    "print(len(jax.devices()), jax.config.jax_compilation_cache_dir)"
+)
 
 
 def fresh_process(code: str, **variables: str) -> str:
@@ -40,7 +43,7 @@ def test_a_jax_that_has_started_is_left_as_it_is(tmp_path):
 
 @pytest.mark.thorough
 def test_programs_with_a_simulator_inside_are_not_kept(tmp_path):
-    """Their cache key holds the simulator's address, so every process would leave one behind that nobody can use."""
+    """Their cache key holds the simulator's address, so every process would leave a useless file behind."""
     code = """
 import dataclasses, pathlib, sys
 from costate import preset, train, PolicyConfig, PPOConfig, RolloutConfig
@@ -70,7 +73,9 @@ print("Snake-v1" in envpool.list_all_envs())
 """
 OTHER_PROGRAMS = {
     "that use the engine": "import costate.envs.engines.envpool",
-    "that call a command": "from costate.cli import main; main(['tasks']); import costate.envs.engines.envpool",
+    "that call a command": (
+        "from costate.cli import main; main(['tasks']); import costate.envs.engines.envpool"
+    ),
 }
 
 
@@ -90,12 +95,15 @@ def test_other_programs_have_all_of_envpool(what):
 def test_a_command_does_not_wait_for_libraries_that_it_does_not_use():
     """Each of these takes a good part of a second to import."""
     slow = ("matplotlib", "scipy.integrate", "envpool", "ray")
-    code = f"import sys, costate.cli, costate.cli.commands.train; print([name for name in {slow} if name in sys.modules])"
+    code = (
+        "import sys, costate.cli, costate.cli.commands.train; "
+        f"print([name for name in {slow} if name in sys.modules])"
+    )
     assert fresh_process(code) == "[]"
 
 
 def test_the_families_left_out_are_all_that_are_not_used():
-    """A new one in EnvPool would cost its time again, and one that we name but that is gone would stay unnoticed."""
+    """A new slow import in EnvPool would cost its time again, and a removed one would go unnoticed."""
     import pathlib
     import re
 

@@ -37,7 +37,10 @@ def two_iterations(name: str, **learner: Any) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, small_config):
-    """An undisturbed run of three iterations, and what was said while it trained. Tests that change a run change a copy."""
+    """An undisturbed run of three iterations, and what was said while it trained.
+
+    Tests that change a run change a copy.
+    """
     reporter = Breaker()
     outcome = train(small_config, tmp_path_factory.mktemp("training") / "whole", reporter=reporter)
     assert outcome.finished
@@ -88,7 +91,7 @@ def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(
 def test_a_picture_is_drawn_once_a_minute_and_at_the_end(
     tmp_path, quick_config, monkeypatch, seconds, pictures
 ):
-    """At the first checkpoint nothing is known yet, and at the others it can wait."""
+    """At the first checkpoint no time is known yet, and at the others it can wait."""
     drawn: list[int] = []
     monkeypatch.setattr(bookkeeping, "SECONDS_BETWEEN_PICTURES", seconds)
     monkeypatch.setattr(
@@ -117,7 +120,8 @@ def test_a_run_directory_describes_itself(whole, small_config):
     assert machine["versions"]["jax"]
     assert machine["cpu_features"]
     assert reporter.said[0].startswith(
-        "nc-gru+environments=4+epochs=2+hidden-size=16+minibatches=2 on CartpoleSwingup: 12,000 steps (3 iterations), 50% blackout"
+        "nc-gru+environments=4+epochs=2+hidden-size=16+minibatches=2 on CartpoleSwingup: 12,000 steps (3 "
+        "iterations), 50% blackout"
     )
     assert str(run.path) in reporter.said[0]
     assert reporter.said[1].startswith("compiled in ")
@@ -248,7 +252,8 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path):
 
 
 def test_restarts_are_counted_once():
-    # Stream 0 starts by itself at row 2 and again after the rollout; row 0 was counted when the rollout began. Stream 1 never does.
+    # Stream 0 starts by itself at row 2 and again after the rollout; row 0 was counted when the rollout
+    # began. Stream 1 never does.
     is_first = jnp.array([[True, True], [False, False], [True, False]])
     np.testing.assert_array_equal(restarts_within(is_first[None], jnp.array([[True, False]])), [2, 0])
     # With two seeds, one after the other.
