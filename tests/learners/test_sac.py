@@ -44,7 +44,8 @@ CONFIG = SACConfig(
 )
 
 
-def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant") -> SACState:  # noqa: B008  (frozen)
+# The default core is frozen, so that it cannot be shared by accident.
+def state_of(core=GRUConfig(), config: SACConfig = CONFIG, influence="constant") -> SACState:  # noqa: B008
     stats = RunningStats(jnp.array([0.1, -0.2, 0.3]), jnp.array([1.5, 0.7, 1.0]), jnp.array(100.0))
     state = initial_sac_state(
         config,

@@ -47,8 +47,10 @@ def test_programs_with_a_simulator_inside_are_not_kept(tmp_path):
     code = """
 import dataclasses, pathlib, sys
 from costate import preset, train, PolicyConfig, PPOConfig, RolloutConfig
-config = dataclasses.replace(preset("nc-gru", "CartpoleSwingup"), steps=400, policy=PolicyConfig(hidden_size=8),
-                             rollout=RolloutConfig(environments=4, rollout_length=100), learner=PPOConfig(epochs=1, minibatches=2))
+config = dataclasses.replace(
+    preset("nc-gru", "CartpoleSwingup"), steps=400, policy=PolicyConfig(hidden_size=8),
+    rollout=RolloutConfig(environments=4, rollout_length=100), learner=PPOConfig(epochs=1, minibatches=2),
+)
 train(config, sys.argv[1])
 """
     for number in range(2):

@@ -98,7 +98,10 @@ class CoreConfig(abc.ABC):
         """Return a core with fresh weights."""
 
     def flops(self, hidden_size: int) -> CoreFlops | None:
-        """The matrix products of one step; None where they are not known, which only `costate bench` needs."""
+        """Return the operations of one step's matrix products; None if unknown.
+
+        Only `costate bench` needs them.
+        """
         return None
 
 

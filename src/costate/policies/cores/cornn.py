@@ -21,7 +21,8 @@ step:
 
 **Why it is bounded.** Without the tanh this is a linear map of (y, z) with trace 2 − Δt ε − Δt² γ and
 determinant 1 − Δt ε. Both eigenvalues are inside the unit circle exactly if γ > 0, ε > 0 and
-2 Δt ε + Δt² γ < 4 (Jury's conditions), and the tanh adds at most Δt. A config outside these bounds is refused.
+2 Δt ε + Δt² γ < 4 (Jury's conditions), and the tanh adds at most Δt. A config outside these bounds is
+refused.
 """
 
 import dataclasses

@@ -218,7 +218,7 @@ class CostateCellConfig(CoreConfig):
         )
 
     def flops(self, hidden_size: int) -> CoreFlops:
-        # B, D and S from the observation, of which the target needs the transposes; D and S from a control that is
-        # a product of the memory.
+        # B, D and S from the observation, whose transposes the target needs; D and S from a control,
+        # which is a product of the memory.
         observed = 2.0 * hidden_size * (3 * hidden_size - 1)
         return CoreFlops(observed + 2.0 * self.controls * (3 * hidden_size - 1), observed)
