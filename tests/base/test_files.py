@@ -7,6 +7,7 @@ import pytest
 
 from costate._base.errors import StorageError
 from costate._base.files import (
+    check_of_costate,
     check_replaceable,
     open_to_append,
     output_file,
@@ -63,6 +64,22 @@ def test_what_has_the_temporary_name_of_a_file_is_somebody_elses(thesis: pathlib
     assert out.read_bytes() == b"policy"
     assert (taken / "thesis.tex" if kind == "folder" else taken).read_text() == "years of work"
     assert not out.with_name(".policy.onnx.partial-2").exists()
+
+
+def test_a_file_of_a_usual_name_is_replaced_only_where_costate_wrote_it(tmp_path: pathlib.Path) -> None:
+    """README.md and index.html are names that others use too."""
+    readme = tmp_path / "README.md"
+    check_of_costate(readme, "a mark")
+    readme.write_text("# A run\n\nHere is a mark of costate.")
+    check_of_costate(readme, "a mark")
+    # No text at all, as a picture would be.
+    for strange in (b"years of work", b"\xff\xfe\x00"):
+        readme.write_bytes(strange)
+        with pytest.raises(StorageError, match=r"README\.md: costate did not write the file .* Move it away"):
+            check_of_costate(readme, "a mark")
+        assert readme.read_bytes() == strange
+    with pytest.raises(StorageError, match="it is a folder"):
+        check_of_costate(tmp_path, "a mark")
 
 
 def test_a_file_is_not_written_through_a_link(thesis: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from costate._base.errors import RunDirectoryError
+from costate._base.errors import RunDirectoryError, StorageError
 from costate.cli import main
 from costate.config.presets import preset
 from costate.config.run_config import RunConfig, config_hash
@@ -460,6 +460,28 @@ def test_a_report_takes_away_the_figures_of_the_one_before(folder):
     left = {file.name for file in target.iterdir()}
     assert not left & {"robustness.png", "robustness.svg", "ablation_CheetahRun.png"}
     assert {"mine.png", "evaluation_0.5.png", "index.html"} <= left
+
+
+def test_a_report_of_somebody_else_stays_as_it_is(folder):
+    """A folder `report` beside the runs may well hold the page of a thesis."""
+    target = folder / "report"
+    target.mkdir()
+    theirs = {
+        "index.html": "my thesis",
+        "summary.json": '{"figures": ["photo"]}',
+        "photo.png": "years of work",
+    }
+    for name, content in theirs.items():
+        (target / name).write_text(content)
+    with pytest.raises(StorageError, match=r"index\.html: costate did not write the file that is there"):
+        write_report(folder)
+    assert {file.name: file.read_text() for file in target.iterdir()} == theirs
+    (target / "index.html").unlink()
+    with pytest.raises(StorageError, match=r"summary\.json: costate did not write the file that is there"):
+        write_report(folder)
+    (target / "summary.json").unlink()
+    write_report(folder)
+    assert (target / "photo.png").read_text() == "years of work"
 
 
 def test_returns_that_are_costs_are_seen_in_every_figure(tmp_path):

@@ -125,6 +125,22 @@ def test_an_export_refuses_what_it_would_have_to_replace_before_it_computes_anyt
     assert (tmp_path / "file").read_text() == "years of work"
 
 
+def test_an_export_replaces_its_own_readme_and_nobody_elses(run, tmp_path, capsys):
+    readme, command = (
+        tmp_path / "README.md",
+        ["export", str(run.path), "--format", "numpy", "--out", str(tmp_path)],
+    )
+    readme.write_text("# My robot")
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    assert "README.md: costate did not write the file that is there" in captured.err
+    assert "parity" not in captured.out
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert readme.read_text() == "# My robot"
+    readme.unlink()
+    assert [main(command), main(command)] == [0, 0]
+
+
 def test_a_script_gets_the_comparison_as_one_document(run, capsys, tmp_path):
     assert main(["export", str(run.path), "--out", str(tmp_path / "policy.costate"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -121,6 +121,20 @@ def check_replaceable(path: pathlib.Path) -> None:
     )
 
 
+def check_of_costate(path: pathlib.Path, mark: str) -> None:
+    """Raise unless a file can be written to ``path``: nothing is there, or a file that costate wrote before.
+
+    For names that others use too, such as README.md. ``mark`` is in every file of this name that costate writes.
+    """
+    check_replaceable(path)
+    with explained_errors(path):
+        if path.exists() and mark.encode() not in path.read_bytes():
+            raise StorageError(
+                f"Nothing was written to {path}: costate did not write the file that is there. "
+                "Move it away, or choose another folder."
+            )
+
+
 def replace_file(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
     """Let ``write`` fill a new file beside ``path``, then rename it to ``path``.
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from costate._base.errors import CostateError
-from costate._base.files import explained_errors, output_folder, write_atomically
+from costate._base.files import check_of_costate, explained_errors, output_folder, write_atomically
 from costate._base.progress import Tell, nobody
 from costate._base.rounding import rounded
 from costate.config.run_config import config_hash, to_json
@@ -67,7 +67,10 @@ class Section:
 
 
 def write_report(folder: pathlib.Path, tell: Tell = nobody) -> tuple[pathlib.Path, Collection]:
-    """Read the runs below ``folder`` and write the page. Return its path and the collection of runs."""
+    """Read the runs below ``folder`` and write the page; returns its path and what it was made of."""
+    # Before anything is read or played.
+    for name, mark in MARKS.items():
+        check_of_costate(folder / FOLDER / name, mark)
     tell(None, "reading the runs")
     collection = read_collection(folder)
     measure = choose_measure(collection)
@@ -265,14 +268,10 @@ def page(collection: Collection, measure: Measure, sections: Sequence[Section]) 
     )
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · costate report</title>'
-        f"<style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p>"
-        f"<p class=facts>{facts}</p></header>"
-        f"{_broken(collection)}{_unfinished(collection)}"
-        f"<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · {MARKS[PAGE]}<style>{STYLE}</style></head><body><main>'
+        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p><p class=facts>{facts}</p></header>"
+        f"{_broken(collection)}{_unfinished(collection)}<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
         f"<section id=runs><h2>Every run</h2>{_runs(collection, measure)}</section>"
         f"<footer>costate {importlib.metadata.version('costate')}</footer></main></body></html>"
     )

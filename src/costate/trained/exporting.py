@@ -16,7 +16,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from costate._base.errors import ConfigError, ExportError
-from costate._base.files import check_replaceable, output_file, output_folder, write_atomically
+from costate._base.files import (
+    check_of_costate,
+    check_replaceable,
+    output_file,
+    output_folder,
+    write_atomically,
+)
 from costate._base.plain_data import decode, encode
 from costate._base.progress import Tell, nobody
 from costate._base.registry import nearest
@@ -37,6 +43,8 @@ from costate.trained.trained import Point, load_controller
 FormatName = Literal["bundle", "numpy", "onnx", "stablehlo"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 BUNDLE_FILE, RUNTIME_FILE, GUIDE_FILE = "policy.costate", "costate_policy.py", "README.md"
+# In every guide, and in no README of somebody else.
+GUIDE_MARK = f"`{RUNTIME_FILE}` needs Python"
 FOLDER = "export"
 # The files of each format, in the order in which they are made.
 FILES: dict[str, tuple[str, ...]] = {
@@ -224,6 +232,7 @@ def _targets(where: pathlib.Path, format: str) -> list[pathlib.Path]:
         )
     for name in names:
         check_replaceable(where / name)
+    check_of_costate(where / GUIDE_FILE, GUIDE_MARK)
     return [where / name for name in names]
 
 
@@ -262,7 +271,7 @@ def _guide(policy: Policy) -> str:
     sizes, provenance = policy.bundle.sizes, policy.provenance
     return f"""# {provenance["task"]}: a policy in NumPy
 
-`{RUNTIME_FILE}` needs Python 3.11 and NumPy, nothing else. It reads `{BUNDLE_FILE}`, checks it, and acts:
+{GUIDE_MARK} 3.11 and NumPy, nothing else. It reads `{BUNDLE_FILE}`, checks it, and acts:
 
 ```python
 from costate_policy import Policy
