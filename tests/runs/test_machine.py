@@ -1,6 +1,7 @@
 """Available memory, from files as Linux and containers write them."""
 
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -60,3 +61,14 @@ def test_a_container_without_a_limit_has_what_the_machine_has(machine):
 
 def test_elsewhere_it_is_what_is_built_in(tmp_path):
     assert 0 < available_memory(tmp_path) < sys.maxsize
+
+
+def test_a_process_has_no_more_than_it_is_allowed():
+    """`ulimit -v` in the shell that started it; what it has taken already counts."""
+    code = (
+        "import resource; from costate.runs.machine import available_memory;"
+        "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
+        "resource.setrlimit(resource.RLIMIT_AS, (taken + 2**28, resource.RLIM_INFINITY));"
+        "assert 2**27 < available_memory() <= 2**28, available_memory()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,6 +8,7 @@ ADVICE = (
     "or raise "
     "the memory limit (ulimit -v, or that of the container). Everything saved so far is intact."
 )
+ADVICE = f"{REMEDY} What was saved is whole."
 
 
 def out_of_memory(error: BaseException) -> str | None:

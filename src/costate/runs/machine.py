@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import resource
 import sys
 from typing import Any
 
@@ -116,6 +117,15 @@ def _memory_of_container(root: pathlib.Path) -> int:
             allowed, used = (int((root / "sys/fs/cgroup" / name).read_text()) for name in (limit, taken))
             left = min(left, max(0, allowed - used + _field(root / "sys/fs/cgroup" / details, cached)))
     return left
+
+
+def _memory_of_process(root: pathlib.Path) -> int:
+    """What is left of the addresses that the process may use; without a limit, more than any machine has."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    taken = root / "proc/self/statm"
+    if limit == resource.RLIM_INFINITY or not taken.exists():
+        return sys.maxsize
+    return max(0, limit - int(taken.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _field(path: pathlib.Path, name: str) -> int:

@@ -17,6 +17,7 @@ from costate.runs.metrics_log import Row
 from costate.training.divergence import check_experience
 from costate.training.group import Group
 from costate.training.iteration import AbstractIteration, compile_iteration
+from costate.training.memory_needed import check_iteration
 from costate.training.programs import start_episodes
 from costate.training.startup import forget_uncacheable
 
@@ -47,6 +48,7 @@ def compile_at(group: Group, env: AbstractEnv, position: Position) -> tuple[Abst
     started = time.perf_counter()
     config = group.config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved))
     compiled = compile_iteration(config, env, position.states, position.rollout_state, group.layout)
+    check_iteration(compiled.working_bytes, group.layout)
     forget_uncacheable()
     about = _compiled(compiled, group.layout, time.perf_counter() - started)
     return compiled, dataclasses.replace(position, states=compiled.place(position.states)), about

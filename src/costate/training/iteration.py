@@ -25,6 +25,7 @@ from costate.training.programs import (
     roll_seeds,
     rollout_stage,
     shapes,
+    working_bytes,
 )
 
 Tree = TypeVar("Tree")
@@ -49,6 +50,11 @@ class AbstractIteration(abc.ABC):
     programs: int
     """Of which it consists."""
 
+    @property
+    @abc.abstractmethod
+    def working_bytes(self) -> int:
+        """Memory that it takes beside its arguments; 0 where the compiler does not say."""
+
     @abc.abstractmethod
     def place(self, states: LearnerState) -> LearnerState:
         """``states`` on the learner's devices."""
@@ -64,6 +70,10 @@ class TwoPrograms(AbstractIteration):
 
     _programs: Programs
     programs = 2
+
+    @property
+    def working_bytes(self) -> int:
+        return self._programs.working_bytes
 
     def place(self, states: LearnerState) -> LearnerState:
         return self._programs.place(states)
@@ -83,10 +93,14 @@ class TwoPrograms(AbstractIteration):
 class OneProgram(AbstractIteration):
     """Physics, policy and learner together. What was collected is looked at afterwards; if it is not sound, what was learnt from it is dropped."""
 
-    _program: Callable[[LearnerState, StreamState], tuple[StreamState, Experience, LearnerState, SeedMetrics]]
+    _program: jax.stages.Compiled
     _env: AbstractEnv
     _placement: NamedSharding
     programs = 1
+
+    @property
+    def working_bytes(self) -> int:
+        return working_bytes(self._program, self._placement)
 
     def place(self, states: LearnerState) -> LearnerState:
         return self._put(states)

@@ -19,7 +19,7 @@ from costate.learners.sharding import Layout
 from costate.learners.states import LearnerState
 from costate.runs.checkpoint import Checkpoint
 from costate.runs.interrupts import StopRequest, stop_requests
-from costate.runs.machine import available_memory, describe_machine, machine_changes
+from costate.runs.machine import describe_machine, machine_changes
 from costate.runs.metrics_log import AbstractLog, MetricsLog, Row
 from costate.runs.run_directory import Run, check_free, create_run, held, open_run, recover_run
 from costate.runs.sentinel import computing
@@ -32,6 +32,7 @@ from costate.training.cycle_start import CycleStart, back_at_start, remember_sta
 from costate.training.divergence import diverged_runs, divergence, slow_down
 from costate.training.group import Group, describe, first_checkpoints, load_group, save_group
 from costate.training.iteration import AbstractIteration
+from costate.training.memory_needed import check_memory
 from costate.training.periodic_evaluation import PeriodicEvaluator
 from costate.training.programs import fresh_states, learner_layout
 from costate.training.startup import prepare_jax
@@ -222,18 +223,6 @@ def _until_sound(
             if not slow_down(group, reporter.say, error):
                 raise
             attempt = functools.partial(_continue, group, reporter)
-
-
-def check_memory(config: RunConfig, layout: Layout, seeds: int) -> None:
-    """Raise if what the learner remembers will not fit into memory."""
-    # Each device that shares a seed has all of its replay: that of the start, those before and after an update, and one to be saved.
-    needed, available = 4 * seeds * layout.streams * learner_for(config).replay_bytes, available_memory()
-    if needed > available:
-        raise ConfigError(
-            f"A replay of {learner_for(config).replay_steps:,} steps takes {needed / 1e9:,.1f} GB (up to four copies on each of {layout.streams} devices"
-            f"{f', {seeds} seeds' if seeds > 1 else ''}), but {available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, "
-            "--replay.storage float16, or --devices 1."
-        )
 
 
 def _remembers(config: RunConfig, layout: Layout, seeds: int) -> str:

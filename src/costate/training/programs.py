@@ -41,8 +41,8 @@ class Programs:
     _env: AbstractEnv
     _acting: Callable[[LearnerState], Acting]
     _explore: Callable[[Key[Array, " N"]], Exploration]
-    _collect: Callable[..., tuple[StreamState, Experience]]
-    _update: Callable[..., tuple[LearnerState, SeedMetrics]]
+    _collect: jax.stages.Compiled
+    _update: jax.stages.Compiled
     _placement: NamedSharding
     _stage: Sharding
     """Where the rollout runs."""
@@ -60,14 +60,20 @@ class Programs:
     def collect(self, states: LearnerState, rollout_state: StreamState) -> tuple[StreamState, Experience]:
         """T steps of every environment of every seed. Returns when they are over, because the next reset must not overtake them."""
         acting, keys, rollout_state = self.bring((self._acting(states), states.key, rollout_state))
-        collected = self._collect(acting, rollout_state, self._explore(keys))
+        collected: tuple[StreamState, Experience] = self._collect(acting, rollout_state, self._explore(keys))
         jax.block_until_ready(collected)
         self._env.check()
         return collected
 
+    @property
+    def working_bytes(self) -> int:
+        """Memory that the larger of the two takes beside its arguments; 0 where the compiler does not say."""
+        return max(working_bytes(self._collect, self._stage), working_bytes(self._update, self._placement))
+
     def update(self, states: LearnerState, experience: Experience) -> tuple[LearnerState, SeedMetrics]:
         """What every seed learns from its experience."""
-        return self._update(states, self.place(experience))
+        updated: tuple[LearnerState, SeedMetrics] = self._update(states, self.place(experience))
+        return updated
 
 
 def learner_layout(config: RunConfig, seeds: int, devices: int | None) -> Layout:
@@ -94,6 +100,13 @@ def compile_programs(
     return Programs(
         layout, env, learner_for(config).acting, explore, compiled_collect, update, placement, stage
     )
+
+
+def working_bytes(program: jax.stages.Compiled, placement: Sharding) -> int:
+    """Memory that a program takes beside its arguments, on all of its devices; 0 where the compiler does not say."""
+    found = program.memory_analysis()
+    on_one = 0 if found is None else int(found.temp_size_in_bytes + found.output_size_in_bytes)
+    return len(placement.device_set) * on_one
 
 
 def program_name(env: AbstractEnv) -> str:
