@@ -3,12 +3,11 @@
 # By name, because the caller may not have imported JAX.
 _OF_JAX = ("JaxRuntimeError", "XlaRuntimeError")
 _SIGNS = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "bad_alloc", "Failed to allocate")
-ADVICE = (
+REMEDY = (
     "Use a smaller --hidden-size, fewer --environments, a smaller --replay.capacity or fewer seeds at once, "
-    "or raise "
-    "the memory limit (ulimit -v, or that of the container). Everything saved so far is intact."
+    "or raise the memory limit (ulimit -v, or that of the container)."
 )
-ADVICE = f"{REMEDY} What was saved is whole."
+ADVICE = f"{REMEDY} Everything saved so far is intact."
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -42,6 +42,8 @@ from costate.trained.random_controls import EPISODES, RandomReturn, random_retur
 
 FOLDER = "report"
 PAGE, SUMMARY = "index.html", "summary.json"
+# Stands in every page and every summary that costate writes.
+MARKS = {PAGE: "costate report</title>", SUMMARY: '"costate":'}
 # Blackout probability of the paper's test without retraining.
 BEYOND = 0.75
 # Measured by `benchmarks/interval_coverage.py`; docs/experiments.md has the table.

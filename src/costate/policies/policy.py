@@ -55,7 +55,7 @@ class RecurrentActorCritic(eqx.Module):
 
 def for_single_steps(policy: RecurrentActorCritic) -> RecurrentActorCritic:
     """Return the policy in the form in which :func:`act` is fastest inside a loop."""
-    return dataclasses.replace(policy, core=policy.core.apart())
+    return dataclasses.replace(policy, core=policy.core.unstacked())
 
 
 class PolicyStep(eqx.Module):

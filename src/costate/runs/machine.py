@@ -82,10 +82,10 @@ def _plain(value: Any) -> Any:
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
     """Return the bytes that programs can still allocate.
 
-    On Linux this is the available memory, elsewhere all that is installed. In a container it is at most what
-    the container may use.
+    On Linux this is the available memory, elsewhere all that is installed. It is at most what the container, or the
+    process itself (`ulimit -v`), may use.
     """
-    return min(_memory_of_machine(root), _memory_of_container(root))
+    return min(_memory_of_machine(root), _memory_of_container(root), _memory_of_process(root))
 
 
 def _memory_of_machine(root: pathlib.Path) -> int:

@@ -85,8 +85,8 @@ def roll_sac(
     left out.
     """
     explores = jnp.arange(env.batch_size) < explorers
-    actor = dataclasses.replace(actor, core=actor.core.apart())
-    critic = None if critic is None else dataclasses.replace(critic, core=critic.core.apart())
+    actor = dataclasses.replace(actor, core=actor.core.unstacked())
+    critic = None if critic is None else dataclasses.replace(critic, core=critic.core.unstacked())
 
     def advance(
         state: SACRolloutState, drawn: Exploration
