@@ -3,14 +3,16 @@
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any
 
 from costate._base.checks import require_countable, require_finite
 from costate._base.errors import ConfigError
 from costate._base.first_release import changes, filled
 from costate._base.plain_data import CHOICES, decode, encode
 from costate._base.undecided import UNDECIDED
+from costate.config.loss_settings import check_losses
 from costate.config.migrations import VERSION, in_first_layout, migrated, with_learner
+from costate.config.run_settings import RunSettings
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
 from costate.learners import LEARNERS, LearnerConfig
@@ -26,7 +28,7 @@ MAY_CHANGE = ("steps", "checkpoint_every", "evaluate_every", "diverged")
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
+class RunConfig(RunSettings):
     """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers.
 
     What is not given is what `costate train` does where it is not told: ``RunConfig(task, learner=SACConfig())``
@@ -34,14 +36,6 @@ class RunConfig:
     """
 
     task: str
-    seed: int = 0
-    """Seed of weights, noise, sensor faults and episodes."""
-    steps: int | None = None
-    """Environment steps; None for the learner's budget on the task: with PPO the paper's."""
-    checkpoint_every: int = 20
-    """Iterations between two checkpoints."""
-    evaluate_every: int | None = None
-    """Environment steps between two evaluations without exploration noise; None for about 2 % of the time, 0 for none."""
     policy: PolicyConfig = PolicyConfig()
     sensors: SensorConfig = SensorConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -49,8 +43,6 @@ class RunConfig:
     """Learner with its settings: proximal policy optimisation as in the paper, or any other in ``LEARNERS``."""
     losses: tuple[AuxiliaryLossConfig, ...] = ()
     """Auxiliary losses on the memory beside the learner's own, each with its weight."""
-    diverged: Literal["stop", "slow-down"] = "stop"
-    """What to do when a loss is no longer a number: stop, or return to the last good checkpoint with half the learning rate, a few times."""
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # an unknown task is the first thing to say
@@ -61,6 +53,7 @@ class RunConfig:
         # Before the learner's own checks, which would speak of a run without iterations.
         self._check_budget()
         self.learner.check(self)
+        check_losses(self.losses)
         self._check_warmup()
         check_seed(self.seed)
         if self.checkpoint_every < 1:

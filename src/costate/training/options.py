@@ -8,11 +8,13 @@ from typing import Any
 
 from costate._base.errors import ConfigError
 from costate._base.other_names import OTHER_NAMES, instead_of
-from costate._base.plain_data import chosen_parts
+from costate._base.plain_data import chosen_parts, encode
 from costate._base.registry import nearest
+from costate.config.loss_settings import LOSS_SETTINGS, flat_losses, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig, with_overrides
+from costate.config.run_settings import RUN_SETTINGS
 from costate.envs.sensors import SensorConfig
 from costate.learners import LEARNERS, LearnerConfig
 from costate.learners.rollout import RolloutConfig
@@ -20,8 +22,6 @@ from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run
 from costate.training.console import SilentReporter, reporter_for_stdout
 from costate.training.loop import train as train_run
-
-PLAIN = ("seed", "steps", "checkpoint_every", "evaluate_every", "losses", "diverged")
 
 
 def train(
@@ -67,6 +67,7 @@ def run_config(
     task: str | RunConfig, preset_name: str | None, algorithm: str | None, options: dict[str, Any]
 ) -> RunConfig:
     """The config that a task and options ask for; an unknown option is answered with the nearest one."""
+    options = dict(options)
     if isinstance(task, RunConfig):
         given = [*options, *(["preset"] if preset_name else []), *(["algorithm"] if algorithm else [])]
         if given:
@@ -80,12 +81,19 @@ def run_config(
     base = preset(chosen, task)
     if algorithm is not None:
         check_preset(chosen, task, algorithm)
+    losses = {name: options.pop(name) for name in LOSS_SETTINGS if name in options}
+    if losses and "losses" in options:
+        raise ConfigError(
+            f"losses and {', '.join(losses)} were both given. Give the losses in one of the two ways."
+        )
+    if losses:
+        options["losses"] = [encode(loss) for loss in losses_of(flat_losses(base.losses) | losses)]
     return with_overrides(base, _nested(options, base.learner))
 
 
 def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
     """Options at their places in a config."""
-    places: dict[str, tuple[str, ...]] = dict.fromkeys(PLAIN, ()) | _places(learner)
+    places: dict[str, tuple[str, ...]] = dict.fromkeys((*RUN_SETTINGS, "losses"), ()) | _places(learner)
     by_name = chosen_parts(PolicyConfig) | chosen_parts(type(learner))
     nested: dict[str, Any] = {}
     for given, value in options.items():

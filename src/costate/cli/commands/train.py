@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
@@ -17,13 +17,16 @@ from costate.cli.arguments import read_arguments
 from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
 from costate.cli.help_text import HelpLayout
 from costate.cli.settings import flag_of, sentences_of, settings_of
+from costate.config.loss_settings import LOSS_SETTINGS, flat_losses, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig
+from costate.config.run_settings import RunSettings, run_settings
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
 from costate.learners import LEARNERS, LearnerConfig
 from costate.learners.rollout import RolloutConfig
+from costate.losses import LOSSES
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS
@@ -55,7 +58,7 @@ LEARNER_PARTS = tuple(
 
 
 @dataclasses.dataclass(frozen=True)
-class CommonArguments:
+class CommonArguments(RunSettings):
     """Training settings that do not depend on the learner."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
@@ -72,17 +75,10 @@ class CommonArguments:
     """Recurrent core."""
     readout: ReadoutName = "quadratic"  # type: ignore[valid-type]
     """Control law that turns the hidden state into an action."""
-    seed: int = 0
-    """Seed of initial weights, noise, sensor faults and episodes."""
     seeds: int = 1
     """Number of seeds to train together in one program, counted from --seed. Each has its own folder."""
     devices: int | None = None
     """Number of devices that share the learner's work; None for all that can be used."""
-    steps: int | None = None
-    """Environment steps; None for the task's budget in the paper, or a million with soft actor-critic.
-
-    With --resume, the run's new total.
-    """
     out: pathlib.Path | None = None
     """Folder of the run; None for runs/TASK/VARIANT/seed-SEED.
 
@@ -103,16 +99,6 @@ class CommonArguments:
     """Show learning curves and the newest policy in the browser during training."""
     port: int = 8080
     """Port of --live, or the first free one after it."""
-    checkpoint_every: int = 20
-    """Iterations between two checkpoints."""
-    evaluate_every: int | None = None
-    """Environment steps between two evaluations without exploration noise; None for about 2 % of the training
-    time, 0 for none.
-    """
-    diverged: Literal["stop", "slow-down"] = "stop"
-    """Reaction to a NaN or infinite loss: stop, or return to the last good checkpoint with half the learning
-    rate, a few times.
-    """
     sensors: Annotated[SensorConfig, tyro.conf.arg(name="")] = SensorConfig()
     policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = PolicyConfig()
     rollout: Annotated[RolloutConfig, tyro.conf.arg(name="")] = RolloutConfig()
@@ -131,8 +117,19 @@ def _arguments_of(name: str) -> type[Any]:
         )
         for part, registry in chosen_parts(kind).items()
     ]
+    losses = [
+        (
+            flat,
+            Annotated[field.type, tyro.conf.arg(help=_about_loss(loss, field.name))],
+            getattr(LOSSES[loss](), field.name),
+        )
+        for flat, (loss, field) in LOSS_SETTINGS.items()
+    ]
     made = dataclasses.make_dataclass(
-        "TrainArguments", [("learner", settings, usual), *parts], bases=(CommonArguments,), frozen=True
+        "TrainArguments",
+        [("learner", settings, usual), *parts, *losses],
+        bases=(CommonArguments,),
+        frozen=True,
     )
     listed = ", ".join(f"with --algorithm {other}, those of {LEARNERS[other].label}" for other in others)
     made.__doc__ = (
@@ -140,6 +137,12 @@ def _arguments_of(name: str) -> type[Any]:
         f"The learner's settings are those of {kind.label}; {listed}."
     )
     return made
+
+
+def _about_loss(name: str, field: str) -> str:
+    """Return the help of a setting of an auxiliary loss: what the loss does, and what the setting is."""
+    summary = (LOSSES[name].__doc__ or "").strip().partition("\n")[0]
+    return f"Auxiliary loss {name}: {summary} {sentences_of(LOSSES[name]).get(field, '')}".strip()
 
 
 ARGUMENTS_OF = {name: _arguments_of(name) for name in LEARNERS.names()}
@@ -155,7 +158,7 @@ LAYOUT = HelpLayout(
     groups={
         "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
         "Task and sensors": ("task", "sensors"),
-        "Learner": ("algorithm", *LEARNER_PARTS, "learner", "rollout"),
+        "Learner": ("algorithm", *LEARNER_PARTS, "learner", *LOSS_SETTINGS, "rollout"),
         "Policy": ("core", "readout", "policy"),
         "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
     },
@@ -341,11 +344,7 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
         preset=preset_name,
         core=CORES.name_of(type(config.policy.core)),
         readout=READOUTS.name_of(type(config.policy.readout)),
-        seed=config.seed,
-        steps=config.steps,
-        checkpoint_every=config.checkpoint_every,
-        evaluate_every=config.evaluate_every,
-        diverged=config.diverged,
+        **run_settings(config),
         sensors=config.sensors,
         policy=config.policy,
         rollout=config.rollout,
@@ -353,7 +352,8 @@ def _as_arguments(config: RunConfig, preset_name: str) -> CommonArguments:
     shared = {field.name: getattr(common, field.name) for field in dataclasses.fields(common)}
     for part, registry in chosen_parts(type(config.learner)).items():
         shared[part] = registry.name_of(type(getattr(config.learner, part)))
-    arguments: CommonArguments = ARGUMENTS_OF[config.learner_name](**shared, learner=config.learner)
+    kind, losses = ARGUMENTS_OF[config.learner_name], flat_losses(config.losses)
+    arguments: CommonArguments = kind(**shared, **losses, learner=config.learner)
     return arguments
 
 
@@ -364,15 +364,12 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
         )
     return RunConfig(
         task=arguments.task,
-        seed=arguments.seed,
-        steps=arguments.steps,
-        checkpoint_every=arguments.checkpoint_every,
-        evaluate_every=arguments.evaluate_every,
-        diverged=arguments.diverged,
+        **run_settings(arguments),
         policy=arguments.policy,
         sensors=arguments.sensors,
         rollout=arguments.rollout,
         learner=_learner(arguments),
+        losses=losses_of({name: getattr(arguments, name) for name in LOSS_SETTINGS}),
     )
 
 
@@ -404,6 +401,9 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
     names = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(parsed)}
     policy, learner = with_parts(parsed.policy, names), with_parts(_learner(parsed), names)
     wanted = _run_config(dataclasses.replace(parsed, policy=policy, learner=learner))  # type: ignore[call-arg]
+    if set(wanted.losses) == set(config.losses):
+        # Flags have no order.
+        wanted = dataclasses.replace(wanted, losses=config.losses)
     refused = refusals(config, wanted)
     if refused:
         raise ConfigError(
