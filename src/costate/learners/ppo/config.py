@@ -1,4 +1,4 @@
-"""Settings of proximal policy optimisation, and its answers to the rest of the library."""
+"""Settings of proximal policy optimisation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,58 +16,65 @@ if TYPE_CHECKING:
 @LEARNERS.register("ppo")
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(LearnerConfig):
-    """The learner's settings; the defaults are the paper's table of hyperparameters."""
+    """Settings of PPO. The defaults are the paper's table of hyperparameters."""
 
     label: ClassVar[str] = "PPO"
 
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 is plain PPO."""
     costate_hidden: Literal["after", "before"] = "after"
-    """Hidden state in the cosine: h_t after reading y_t (the paper's text) or h_{t−1} before it (the authors' code)."""
+    """Hidden state in the cosine: h_t after reading y_t (the paper's text), or h_{t−1} before it (the
+    authors' code)."""
     costate_gradient: Literal["feature", "both"] = "feature"
-    """What the value is differentiated by: the encoded observation (the paper), or also what was remembered, each compared with h by itself."""
+    """Inputs by which the value is differentiated: the encoded observation (the paper), or also the memory
+    before it. Each gradient is compared with h by itself."""
     costate_average: Literal["own", "ensemble"] = "own"
-    """Target of every hypothesis of an ensemble: the gradient of its own critic, or the mean of all."""
+    """Target of each hypothesis of an ensemble: the gradient of its own critic, or the mean over all critics."""
     costate_warmup: float = 0.0
-    """Share of training in which the weight of the co-state loss grows linearly from 0."""
+    """Share of training over which the weight of the co-state loss grows linearly from 0."""
     slow_critic: float | None = None
-    """Targets from a slow average of the policy, which moves by this share towards it in every iteration; None for the policy itself."""
+    """Take the targets from a moving average of the policy, which moves towards it by this share in every
+    iteration. None takes them from the policy itself."""
     bootstrap: float = 0.8
     """Share of the environments from which each critic of an ensemble learns, drawn anew in every iteration."""
     spread_bonus: float = 0.0
     """Weight of the ensemble's disagreement about the co-state as a reward for exploring; 0 leaves it out."""
     terminal_coef: float = 0.0
-    """Weight of the terminal condition h(t_f) = ∇Φ (Definition 3.2) where an episode truly terminates; time limits are no ends. 0 leaves it out."""
+    """Weight of the terminal condition h(t_f) = ∇Φ (Definition 3.2) where an episode terminates. Time limits
+    do not count. 0 leaves it out."""
     epochs: int = 4
     """Passes over the data of one iteration."""
     minibatches: int = 4
     """Parts into which the streams are split in every epoch."""
     bptt_length: int | None = None
-    """Steps through which gradients flow; longer rollouts are cut into pieces that start from stored memories. None for the whole rollout."""
+    """Steps through which gradients flow. Longer rollouts are cut into pieces that start from stored memories.
+    None for the whole rollout."""
     learning_rate: float = 2.5e-4
-    """Adam's step size at the start."""
+    """Adam's learning rate at the start."""
     learning_rate_decay: Literal["linear", "none", "adaptive"] = "linear"
-    """Whether the step size falls linearly to zero over the run, stays, or is steered so that iterations change the policy by target_kl."""
+    """Schedule of the learning rate: linear decay to zero over the run, constant, or adapted so that each
+    iteration changes the policy by target_kl."""
     target_kl: float = 0.01
-    """Kullback-Leibler divergence from the policy that collected, mean over the last epoch, that an adaptive step size is steered to."""
+    """Kullback-Leibler divergence that an adaptive learning rate aims at: between the policy that collected
+    the rollout and the trained one, averaged over the last epoch."""
     adam_epsilon: float = 1e-5
     """Adam's ε."""
     max_gradient_norm: float = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Global norm to which larger gradients are clipped."""
     discount: float = 0.99
     """Discount factor γ."""
     trace_decay: float = 0.95
     """GAE's λ."""
     clip_epsilon: float = 0.2
-    """Bound of the importance ratio's and of the value's change."""
+    """Clipping range of the importance ratio, and of the change of a value."""
     value_loss: Literal["clipped", "plain"] = "clipped"
-    """Whether a value may change by clip_epsilon only, as in the paper, or is free to follow its target."""
+    """Whether a value may change by clip_epsilon only, as in the paper, or may follow its target freely."""
     value_coef: float = 0.5
     """Weight c₁ of the value loss."""
     entropy_coef: float = 0.01
     """Weight c₂ of the entropy bonus."""
     reward_scaling: Literal["running-return", "none"] = "running-return"
-    """Whether rewards are divided by the deviation of the running discounted return."""
+    """Whether rewards are divided by the standard deviation of the running discounted return."""
     reward_clip: float | None = 10.0
     """Bound of a scaled reward; None for no bound, as in the authors' code."""
 
@@ -89,23 +96,25 @@ class PPOConfig(LearnerConfig):
                 raise ConfigError(f"{name} is {value}, but it is a share: above 0, and at most 1.")
         if self.spread_bonus < 0.0:
             raise ConfigError(
-                f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. Use 0 to leave it out."
+                f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. "
+                "Use 0 to leave it out."
             )
-        of_the_loss = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
+        costate_settings = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
         idle = [
             f"{name} is {getattr(self, name)}"
-            for name in of_the_loss
+            for name in costate_settings
             if getattr(self, name) != getattr(PPOConfig, name)
         ]
         if self.costate_coef == 0.0 and idle:
             raise ConfigError(
-                f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. Give --costate-coef {PPOConfig.costate_coef}, or leave it "
-                f"out."
+                f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. "
+                f"Give --costate-coef {PPOConfig.costate_coef}, or leave it out."
             )
         for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. Use 0 to leave the loss out."
+                    f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. "
+                    "Use 0 to leave the loss out."
                 )
         for name in (
             "learning_rate",
@@ -120,12 +129,13 @@ class PPOConfig(LearnerConfig):
                 raise ConfigError(f"{name} is {value}, but it must be positive.")
         if self.target_kl != PPOConfig.target_kl and self.learning_rate_decay != "adaptive":
             raise ConfigError(
-                f"target_kl is {self.target_kl}, but learning_rate_decay is {self.learning_rate_decay}, so that nothing is steered to it. Give "
-                f"--learning-rate-decay adaptive, or leave it out."
+                f"target_kl is {self.target_kl}, but learning_rate_decay is {self.learning_rate_decay}, "
+                "so it would have no effect. Give --learning-rate-decay adaptive, or leave it out."
             )
         if self.learning_rate_decay == "adaptive" and self.epochs < 2:
             raise ConfigError(
-                "learning_rate_decay is adaptive, but with 1 epoch nothing is seen again after the policy has moved. Use 2 epochs or more."
+                "learning_rate_decay is adaptive, but epochs is 1, so the change of the policy cannot be measured: "
+                "no minibatch is used again after an update. Use 2 epochs or more."
             )
         if self.bptt_length is not None and self.bptt_length < 1:
             raise ConfigError(

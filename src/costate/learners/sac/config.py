@@ -16,19 +16,19 @@ from costate.policies.heads.scalar import ScalarHeadConfig
 if TYPE_CHECKING:
     from costate.learners.sac.learner import SACLearner
 
-# Five to twenty minutes on two cores.
+# Environment steps: five to twenty minutes on two cores.
 BUDGET = 1_000_000
 
 
 @LEARNERS.register("sac")
 @dataclasses.dataclass(frozen=True)
 class SACConfig(LearnerConfig):
-    """The learner's settings."""
+    """Settings of soft actor-critic."""
 
     label: ClassVar[str] = "soft actor-critic"
-    # Few environments, so that the replay is filled no faster than it is learnt from, and 11 × 91 = 1001 rows, a whole
-    # episode with its last observation. Noise that stays on one side for a while moves a body, where white noise makes
-    # it tremble; a replay does not mind how it was explored.
+    # Few environments, so that the replay does not fill faster than it is used. 11 × 91 = 1001 rows are a whole
+    # episode with its last observation. White noise makes a body tremble, while noise that stays on one side for
+    # a while moves it; learning from a replay works with either.
     usual_rollout: ClassVar[Mapping[str, Any]] = {
         "environments": 16,
         "rollout_length": 91,
@@ -39,41 +39,43 @@ class SACConfig(LearnerConfig):
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 is plain SAC."""
     costate_memory: Literal["actor", "both"] = "actor"
-    """Whose hidden state is pulled towards the co-state: the actor's, or also the critic's own."""
+    """Hidden states pulled towards the co-state: the actor's, or also the critic's own."""
     critic: Literal["sighted", "recurrent"] = UNDECIDED
-    """What judges the actor while it learns: a critic that sees through the blackouts and so needs no memory, or one that reads and remembers what
-    the actor reads. The actor, and with it the trained policy, is the same. What is not given is decided by the task: sighted where working sensors
-    show the whole state."""
+    """Input of the critic while it learns: what working sensors would show, so that it needs no memory
+    (sighted), or what the actor reads, with a memory (recurrent). The actor, and so the trained policy, is the
+    same. By default the task decides: sighted where working sensors show the whole state."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
     """Steps of random controls before learning starts."""
     explorers: int = 0
-    """Environments that never stop doing random controls, so that the replay always has some of what the policy does not do."""
+    """Environments that keep to random controls throughout, so that the replay always holds controls that the
+    policy does not choose."""
     observation_statistics: Literal["running", "frozen"] = "running"
-    """What observations are normalised by: the mean and deviation of all steps so far, or those of the warm-up alone. A body that learns to move
-    leaves the range of a body that trembles, and what is clipped there cannot be learnt from."""
+    """Steps whose mean and standard deviation normalise observations: all steps so far, or those of the warm-up
+    only. A body that learns to move leaves the range seen during the warm-up, and clipped observations cannot be
+    learnt from."""
     head_width: int = 128
     """Units in each of the two hidden layers of a Q head."""
     learning_rate: float = 1e-3
-    """Adam's step size for actor, critic and temperature."""
+    """Adam's learning rate for actor, critic and temperature."""
     max_gradient_norm: float = 10.0
-    """Gradients of the actor or of the critic that are longer are shortened to it."""
+    """Norm to which larger gradients of the actor, and of the critic, are clipped."""
     discount: float = 0.99
     """Discount factor γ."""
     target_rate: float = 0.05
-    """Share τ of the critic that the target critic takes over with every update."""
+    """Share τ by which the target critic moves towards the critic in every update."""
     initial_temperature: float = 0.1
     """Weight α of the entropy at the start."""
     target_entropy: float = -0.5
-    """Entropy that the temperature steers to, for each component of the control."""
+    """Entropy per component of the control that the temperature is adjusted to."""
     replay: ReplayConfig = ReplayConfig()
     critic_head: HeadConfig = ScalarHeadConfig()
-    """How the critic predicts and learns values, and by how many heads."""
+    """Kind and number of the heads with which the critic predicts values."""
 
     @property
     def sighted(self) -> bool:
-        """Whether the critic sees through the blackouts; without a task that decides otherwise it does."""
+        """True if the critic sees through the blackouts, also while the task has not decided yet."""
         return self.critic != "recurrent"
 
     def __post_init__(self) -> None:
@@ -86,7 +88,8 @@ class SACConfig(LearnerConfig):
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
             raise ConfigError(
-                f"discount is {self.discount} and target_rate is {self.target_rate}, but they are shares of 1, the rate not zero."
+                f"discount is {self.discount} and target_rate is {self.target_rate}, but both must lie between 0 "
+                "and 1, and target_rate must not be 0."
             )
         for name in ("costate_coef", "warmup_steps", "explorers"):
             if getattr(self, name) < 0:
