@@ -16,7 +16,7 @@ from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import total_loss
-from costate.learners.ppo.update import TrainState, initial_state, precompute_targets, update, warmed_up
+from costate.learners.ppo.update import TrainState, initial_state, precompute_targets, update
 from costate.learners.rollout import RolloutConfig, begin, collect
 from costate.learners.sac.config import SACConfig
 from costate.policies.cores import CORES, empty_core_state, read_sequence, scan_unroll, step_batch
@@ -24,6 +24,7 @@ from costate.policies.cores.ctrnn import CTRNNConfig
 from costate.policies.cores.ensemble import build_ensemble, join_members, split_members
 from costate.policies.costate_loss import (
     costate_distance,
+    costate_scale,
     costate_targets,
     epistemic_spread,
     hidden_targets,
@@ -362,14 +363,14 @@ def test_features_of_another_width_are_compared_through_a_learned_map():
 
 def test_the_weight_of_the_costate_loss_warms_up():
     config = PPOConfig(costate_warmup=0.5)
-    assert [float(warmed_up(config, 8, jnp.asarray(i))) for i in (0, 1, 2, 4, 7)] == [
+    assert [float(costate_scale(config, 8, jnp.asarray(i))) for i in (0, 1, 2, 4, 7)] == [
         0.0,
         0.25,
         0.5,
         1.0,
         1.0,
     ]
-    assert warmed_up(PPOConfig(), 8, jnp.asarray(0)) == 1.0
+    assert costate_scale(PPOConfig(), 8, jnp.asarray(0)) == 1.0
     state, trajectory, final_value = ensemble_run(config, ensemble=1)
     (_, _), batch, _ = losses_of(config, state, trajectory, final_value)
     cold, none = (

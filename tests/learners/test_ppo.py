@@ -15,7 +15,8 @@ from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import RememberedCue
 from costate.learners.ppo.batch import Batch, make_batch, take_minibatch
-from costate.learners.ppo.config import PPOConfig, check_divisible
+from costate.learners.ppo.checks import check_divisible
+from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import clipped_value_loss, surrogate_loss, total_loss
 from costate.learners.ppo.update import (
     Learnt,

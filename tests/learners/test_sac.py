@@ -126,10 +126,8 @@ def reference(
         if config.critic == "recurrent"
         else sac_inputs(stats, CLIP, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
     )
-    features, actor_hidden = (
-        actor.encoder.encode(inputs),
-        step_by_step(actor, inputs, rows.is_first, of_actor)[1],
-    )
+    features = actor.encoder.encode(inputs)
+    actor_before, actor_hidden = step_by_step(actor, inputs, rows.is_first, of_actor)
     critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first, of_critic)
     target_hidden = step_by_step(target, judged, rows.is_first, of_critic)[1]
     alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
@@ -162,9 +160,13 @@ def reference(
                     return jnp.minimum(*frozen.values(frozen.core.expose(frozen.core.step(ỹ, held)), fixed))
 
                 costate = jax.grad(value)(feature)
-                for hidden in (actor_hidden[t][n], critic_hidden[t][n])[
-                    : 2 if config.costate_memory == "both" else 1
-                ]:
+                of_networks = [actor_hidden[t][n], critic_hidden[t][n]]
+                if config.costate_hidden == "before":
+                    of_networks = [
+                        actor.core.expose(actor_before[t][n]),
+                        critic.core.expose(critic_before[t][n]),
+                    ]
+                for hidden in of_networks[: 2 if config.costate_memory == "both" else 1]:
                     # ε under both roots, as the loss is defined.
                     lengths = jnp.sqrt(hidden @ hidden + 1e-8) * jnp.sqrt(costate @ costate + 1e-8)
                     total += config.costate_coef * (1.0 - hidden @ costate / lengths)
@@ -226,6 +228,28 @@ def test_every_network_gets_the_gradient_of_its_own_losses(core, influence, crit
     assert_gradients_of_the_reference(
         config, state_of(core, config, influence), windows_of(sighted=critic == "sighted"), empty, empty
     )
+
+
+def test_the_hidden_state_before_an_observation_can_be_compared_instead():
+    config = dataclasses.replace(CONFIG, critic="recurrent", costate_memory="both", costate_hidden="before")
+    empty = jnp.zeros((WINDOWS, HIDDEN))
+    state = state_of(CTRNNConfig(), config)
+    assert_gradients_of_the_reference(config, state, windows_of(), empty, empty)
+
+
+def test_a_share_of_the_costate_loss_is_that_share_of_its_weight():
+    """As the weight of the loss grows; the rest of the loss stays."""
+    state, windows = state_of(), windows_of(sighted=CONFIG.sighted)
+    noise = jax.random.normal(jax.random.key(3), (ROWS - CONFIG.replay.burn_in, WINDOWS, CONTROLS))
+    weight = loss_weights(windows.usable, CONFIG.replay.burn_in)
+
+    def loss(coef: float, scale: float) -> float:
+        config = dataclasses.replace(CONFIG, costate_coef=coef)
+        given = (state.networks, config, CLIP, state.target, state.observation_stats, windows, weight, noise)
+        return float(sac_loss(*given, scale)[0])
+
+    assert loss(0.4, 0.25) == pytest.approx(loss(0.1, 1.0), rel=1e-6)
+    assert loss(0.4, 0.25) != pytest.approx(loss(0.4, 1.0), rel=1e-4)
 
 
 def test_windows_start_from_what_each_network_remembered():

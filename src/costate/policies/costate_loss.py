@@ -4,16 +4,88 @@ It is the same for every learner. An ensemble has m hypotheses about the co-stat
 own. The axis M counts them, and a policy without an ensemble has one.
 """
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from costate._base.types import Array, Float
+from costate._base.errors import ConfigError
+from costate._base.types import Array, Float, Int
 from costate.policies.cores import AbstractCore, Memory, feature_gradients, state_gradients
 from costate.policies.cores.ensemble import EnsembleCore
 from costate.policies.critics import AbstractCritic
 
 EPSILON = 1e-8
+
+
+@dataclasses.dataclass(frozen=True)
+class CostateConfig:
+    """Settings of the co-state loss that all learners share. The settings of a learner extend them."""
+
+    costate_coef: float = 0.05
+    """Weight c₃ of the co-state loss; 0 leaves it out."""
+    costate_hidden: Literal["after", "before"] = "after"
+    """Hidden state in the cosine: h_t after reading y_t (the paper's text), or h_{t−1} before it (the authors'
+    code)."""
+    costate_warmup: float = 0.0
+    """Share of training over which the weight of the co-state loss grows linearly from 0."""
+
+
+def check_costate(config: Any, *further: str) -> None:
+    """Raise unless the settings of the loss make sense, and have an effect.
+
+    ``further`` names settings that a learner has beside those of :class:`CostateConfig`.
+    """
+    if config.costate_coef < 0.0:
+        raise ConfigError(
+            f"costate_coef is {config.costate_coef}, but a loss weight cannot be negative. Use 0 to leave the loss out."
+        )
+    if not 0.0 <= config.costate_warmup <= 1.0:
+        raise ConfigError(f"costate_warmup is {config.costate_warmup}, but it is a share: between 0 and 1.")
+    idle = [
+        f"{name} is {getattr(config, name)}"
+        for name in ("costate_warmup", *further)
+        if getattr(config, name) != getattr(type(config), name)
+    ]
+    if config.costate_coef == 0.0 and idle:
+        raise ConfigError(
+            f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. Give --costate-coef "
+            f"{CostateConfig.costate_coef}, or leave it out."
+        )
+
+
+def costate_scale(
+    config: CostateConfig, iterations: int, iteration: Int[Array, ""]
+) -> Float[Array, ""] | float:
+    """Return the share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
+    if config.costate_warmup == 0.0:
+        return 1.0
+    return jnp.minimum(1.0, iteration / (config.costate_warmup * iterations))
+
+
+def compared_hidden(config: CostateConfig, core: AbstractCore, memory: Memory) -> Float[Array, "T B H"]:
+    """Return the hidden states in the cosine: after reading an observation, or before."""
+    return memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous)
+
+
+def costate_loss(
+    config: CostateConfig,
+    core: AbstractCore,
+    memory: Memory,
+    aims: Float[Array, "T B M F"],
+    weight: Float[Array, "T B"],
+    in_features: Callable[[Array], Array] = lambda hidden: hidden,
+) -> Float[Array, ""]:
+    """Return L_co-state = E_t[1 − cos(h_t, λ̂_t)] (Eq. 4.2), the mean over the hypotheses, for any learner.
+
+    ``in_features`` maps hidden states to the width of their ``aims``.
+    """
+    hidden = by_member(core, compared_hidden(config, core, memory))
+    distance = costate_distance(in_features(hidden), aims)
+    return (distance.mean(-1) * weight).sum()
 
 
 class Targets(eqx.Module):

@@ -8,6 +8,7 @@ from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
 from costate._base.types import Array, Int
 from costate.learners.base import LEARNERS, LearnerConfig, Setup, Variant
+from costate.policies.costate_loss import CostateConfig, check_costate, costate_scale
 
 if TYPE_CHECKING:
     from costate.learners.ppo.learner import PPOLearner
@@ -15,23 +16,16 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("ppo")
 @dataclasses.dataclass(frozen=True)
-class PPOConfig(LearnerConfig):
+class PPOConfig(CostateConfig, LearnerConfig):
     """Settings of PPO. The defaults are the paper's table of hyperparameters."""
 
     label: ClassVar[str] = "PPO"
 
-    costate_coef: float = 0.05
-    """Weight c₃ of the co-state loss; 0 is plain PPO."""
-    costate_hidden: Literal["after", "before"] = "after"
-    """Hidden state in the cosine: h_t after reading y_t (the paper's text), or h_{t−1} before it (the
-    authors' code)."""
     costate_gradient: Literal["feature", "both"] = "feature"
     """Inputs by which the value is differentiated: the encoded observation (the paper), or also the memory
     before it. Each gradient is compared with h by itself."""
     costate_average: Literal["own", "ensemble"] = "own"
     """Target of each hypothesis of an ensemble: the gradient of its own critic, or the mean over all critics."""
-    costate_warmup: float = 0.0
-    """Share of training over which the weight of the co-state loss grows linearly from 0."""
     slow_critic: float | None = None
     """Take the targets from a moving average of the policy, which moves towards it by this share in every
     iteration. None takes them from the policy itself."""
@@ -88,8 +82,6 @@ class PPOConfig(LearnerConfig):
         for name in ("discount", "trace_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must lie between 0 and 1.")
-        if not 0.0 <= self.costate_warmup <= 1.0:
-            raise ConfigError(f"costate_warmup is {self.costate_warmup}, but it is a share: between 0 and 1.")
         for name in ("slow_critic", "bootstrap"):
             value = getattr(self, name)
             if value is not None and not 0.0 < value <= 1.0:
@@ -99,18 +91,8 @@ class PPOConfig(LearnerConfig):
                 f"spread_bonus is {self.spread_bonus}, but a reward for exploring cannot be negative. "
                 "Use 0 to leave it out."
             )
-        costate_settings = ("costate_warmup", "slow_critic", "costate_gradient", "costate_average")
-        idle = [
-            f"{name} is {getattr(self, name)}"
-            for name in costate_settings
-            if getattr(self, name) != getattr(PPOConfig, name)
-        ]
-        if self.costate_coef == 0.0 and idle:
-            raise ConfigError(
-                f"costate_coef is 0, but {' and '.join(idle)}, which would have no effect. "
-                f"Give --costate-coef {PPOConfig.costate_coef}, or leave it out."
-            )
-        for name in ("costate_coef", "terminal_coef", "value_coef", "entropy_coef"):
+        check_costate(self, "slow_critic", "costate_gradient", "costate_average")
+        for name in ("terminal_coef", "value_coef", "entropy_coef"):
             if getattr(self, name) < 0.0:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}, but a loss weight cannot be negative. "
@@ -165,7 +147,7 @@ class PPOConfig(LearnerConfig):
         return dataclasses.replace(self, learning_rate=self.learning_rate * 0.5**times)
 
     def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:
-        from costate.learners.ppo.schedules import costate_scale, learning_rate
+        from costate.learners.ppo.schedules import learning_rate
 
         values = {}
         if self.learning_rate_decay == "linear":

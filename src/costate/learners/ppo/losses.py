@@ -13,8 +13,7 @@ from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
 from costate.policies.costate_loss import (
     Targets,
-    by_member,
-    costate_distance,
+    costate_loss,
     epistemic_spread,
     hidden_targets,
     member_targets,
@@ -90,18 +89,15 @@ def costate_term(
     """
     memory, core = unrolled.memory, policy.core
     target = targets_of(config, policy, memory) if known is None else known
-    hidden = by_member(
-        core, memory.hiddens if config.costate_hidden == "after" else core.expose(memory.previous)
-    )
-    distance = costate_distance(policy.in_features(hidden), aim_of(config, target.by_feature))
+    mean = costate_loss(config, core, memory, aim_of(config, target.by_feature), weight, policy.in_features)
     if target.by_memory is not None:
-        distance = 0.5 * (distance + costate_distance(hidden, aim_of(config, target.by_memory)))
+        mean = 0.5 * (mean + costate_loss(config, core, memory, aim_of(config, target.by_memory), weight))
     metrics = (
         {"costate/spread": weighted_sum(epistemic_spread(target.by_feature), weight)}
         if unrolled.member_values is not None
         else {}
     )
-    return weighted_sum(distance.mean(-1), weight), metrics
+    return mean, metrics
 
 
 def terminal_term(unrolled: Unrolled, share: Float[Array, "T S"]) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""Values of PPO that change over a run: the step size, and the weight of the co-state loss."""
+"""The learning rate of PPO over a run."""
 
 import jax.numpy as jnp
 
@@ -25,12 +25,3 @@ def steered(lr_multiplier: Float[Array, ""], divergence: Float[Array, ""], targe
     """
     quicker = jnp.where(divergence < 0.5 * target, lr_multiplier * 1.5, lr_multiplier)
     return jnp.clip(jnp.where(divergence > 2.0 * target, lr_multiplier / 1.5, quicker), 0.1, 10.0)
-
-
-def costate_scale(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""] | float:
-    """Share of the weight of the co-state loss that is reached in an iteration, counted from 0."""
-    return (
-        jnp.minimum(1.0, iteration / (config.costate_warmup * iterations))
-        if config.costate_warmup > 0.0
-        else 1.0
-    )

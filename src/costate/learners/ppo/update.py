@@ -11,13 +11,13 @@ from costate.learners.averages import Metrics, episode_metrics, weighted_varianc
 from costate.learners.ppo.batch import Batch, PrecomputedTargets, Rows, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
-from costate.learners.ppo.schedules import costate_scale, learning_rate, steered
+from costate.learners.ppo.schedules import learning_rate, steered
 from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.learners.sharding import ALONE, Shards
 from costate.learners.states import LearnerState
 from costate.losses import WeightedLoss
 from costate.policies.cores import Memory, read_sequence
-from costate.policies.costate_loss import epistemic_spread, member_targets
+from costate.policies.costate_loss import costate_scale, epistemic_spread, member_targets
 from costate.policies.policy import RecurrentActorCritic
 from costate.policies.running_stats import RunningStats, empty_stats, merge, normalise
 

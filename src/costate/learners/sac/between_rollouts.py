@@ -17,6 +17,7 @@ from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.learners.sharding import ALONE, Shards
 from costate.learners.states import LearnerState
 from costate.losses import AuxiliaryLossConfig, build_losses
+from costate.policies.costate_loss import costate_scale
 from costate.policies.policy import PolicyConfig
 from costate.policies.running_stats import empty_stats, merge
 
@@ -86,17 +87,23 @@ def learn(
     rows: ReplayRows,
     episodes: Episodes,
     shards: Shards = ALONE,
+    iterations: int = 1,
 ) -> tuple[SACTrainState, Metrics]:
-    """Everything between two rollouts of one seed."""
+    """Do everything between two rollouts of one seed. ``iterations`` is the length of the run."""
     assert state.replay is not None, "a learner has its replay attached"
     keys = iteration_keys(state.key)
     replay = append(state.replay, rows)
     updates = rollout.steps_per_iteration // config.steps_per_update
-    one = functools.partial(sac_update, config, rollout.observation_clip)
+    one = functools.partial(
+        sac_update,
+        config,
+        rollout.observation_clip,
+        costate_scale=costate_scale(config, iterations, state.iteration),
+    )
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
         learner, metrics = jax.lax.scan(
-            lambda learner, key: one(learner, replay, key, shards),
+            lambda learner, key: one(learner, replay, key, shards=shards),
             learner,
             jax.random.split(keys.update, updates),
         )

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from costate._base.checks import require_finite
 from costate._base.errors import ConfigError
+from costate._base.types import Array, Int
 from costate._base.undecided import UNDECIDED
 from costate.envs.tasks import Task
 from costate.learners.base import LEARNERS, LearnerConfig, Setup, Variant
 from costate.learners.replay import ReplayConfig
+from costate.policies.costate_loss import CostateConfig, check_costate, costate_scale
 from costate.policies.heads import HeadConfig
 from costate.policies.heads.scalar import ScalarHeadConfig
 
@@ -22,7 +24,7 @@ BUDGET = 1_000_000
 
 @LEARNERS.register("sac")
 @dataclasses.dataclass(frozen=True)
-class SACConfig(LearnerConfig):
+class SACConfig(CostateConfig, LearnerConfig):
     """Settings of soft actor-critic."""
 
     label: ClassVar[str] = "soft actor-critic"
@@ -36,8 +38,6 @@ class SACConfig(LearnerConfig):
     }
     actor_reads_control: ClassVar[bool] = True
 
-    costate_coef: float = 0.05
-    """Weight c₃ of the co-state loss; 0 is plain SAC."""
     costate_memory: Literal["actor", "both"] = "actor"
     """Hidden states pulled towards the co-state: the actor's, or also the critic's own."""
     critic: Literal["sighted", "recurrent"] = UNDECIDED
@@ -80,6 +80,7 @@ class SACConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         require_finite(self)
+        check_costate(self)
         for name in ("steps_per_update", "head_width"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
@@ -91,7 +92,7 @@ class SACConfig(LearnerConfig):
                 f"discount is {self.discount} and target_rate is {self.target_rate}, but both must lie between 0 "
                 "and 1, and target_rate must not be 0."
             )
-        for name in ("costate_coef", "warmup_steps", "explorers"):
+        for name in ("warmup_steps", "explorers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it cannot be negative.")
 
@@ -121,6 +122,11 @@ class SACConfig(LearnerConfig):
         from costate.learners.sac.checks import check_sac
 
         check_sac(setup, self)
+
+    def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:
+        if self.costate_warmup == 0.0:
+            return {}
+        return {"share of the co-state loss": float(costate_scale(self, setup.iterations, iteration))}
 
     def slowed(self, times: int) -> "SACConfig":
         return dataclasses.replace(self, learning_rate=self.learning_rate * 0.5**times)

@@ -122,7 +122,9 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
         self, state: SACTrainState, experience: SACExperience, shards: Shards
     ) -> tuple[SACTrainState, Metrics]:
         rows, episodes = experience.rows, experience.episodes
-        return learn(self.settings, self.config.rollout, state, rows, episodes, shards)
+        return learn(
+            self.settings, self.config.rollout, state, rows, episodes, shards, self.config.iterations
+        )
 
     def controller(self, state: SACTrainState) -> SquashedController:
         actor, stats = state.learner.networks.actor, state.learner.observation_stats

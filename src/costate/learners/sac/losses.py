@@ -25,7 +25,7 @@ from costate.learners.replay import Windows
 from costate.learners.sac.config import SACConfig
 from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
-from costate.policies.costate_loss import costate_distance, targets_from_slopes
+from costate.policies.costate_loss import costate_loss, targets_from_slopes
 from costate.policies.running_stats import RunningStats
 from costate.policies.sac_networks import (
     RecurrentActor,
@@ -74,10 +74,11 @@ def sac_loss(
     windows: Windows,
     weight: Float[Array, "M N"],
     noise: Float[Array, "M N A"],
+    costate_scale: Float[Array, ""] | float = 1.0,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return L_critic + L_actor + L_temperature + c₃ L_co-state.
 
-    Each network gets the gradient of its own losses only.
+    Each network gets the gradient of its own losses only. ``costate_scale`` is the share of c₃ that has been reached.
     """
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
@@ -125,8 +126,9 @@ def sac_loss(
     temperature_loss = networks.log_temperature * (entropy - wanted)
 
     targets = targets_from_slopes(critic.core, critic_memory, by_hidden)
-    costate = weighted_sum(costate_distance(actor_memory.hiddens, targets), weight)
-    own = weighted_sum(costate_distance(critic_memory.hiddens, targets), weight)
+    aims = targets[..., None, :]
+    costate = costate_loss(config, actor.core, actor_memory, aims, weight)
+    own = costate_loss(config, critic.core, critic_memory, aims, weight)
     loss = actor_loss + critic_loss + temperature_loss
     auxiliary: Metrics = {}
     if networks.losses:
@@ -144,7 +146,8 @@ def sac_loss(
         term, auxiliary = auxiliary_terms(networks.losses, evidence, weight)
         loss = loss + term
     if config.costate_coef > 0.0:
-        loss = loss + config.costate_coef * (costate + own if config.costate_memory == "both" else costate)
+        pulled = costate + own if config.costate_memory == "both" else costate
+        loss = loss + config.costate_coef * costate_scale * pulled
     return loss, auxiliary | {
         # What the loss estimates; the loss itself stands for it only in its gradient.
         "losses/policy": weighted_sum(fixed_temperature * log_prob - value, weight),

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from costate._base.types import Array, Key, PyTree
+from costate._base.types import Array, Float, Key, PyTree
 from costate.learners.averages import Metrics
 from costate.learners.replay import Replay, Windows, sample
 from costate.learners.sac.config import SACConfig
@@ -89,6 +89,7 @@ def sac_update(
     replay: Replay,
     key: Key[Array, ""],
     shards: Shards = ALONE,
+    costate_scale: Float[Array, ""] | float = 1.0,
 ) -> tuple[SACState, Metrics]:
     """Make one gradient step on one batch of windows.
 
@@ -115,6 +116,7 @@ def sac_update(
         own_windows,
         own_weight,
         own_noise,
+        costate_scale,
     )
     gradient, metrics = shards.total((gradient, metrics))
     clipped = clip_parts(gradient, config.max_gradient_norm)
