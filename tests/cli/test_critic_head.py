@@ -1,4 +1,4 @@
-"""A part of a learner that is chosen by name: the critic's heads, on the command line, in Python and in names."""
+"""The critic's head, a part of a learner that is chosen by name: on the command line, in Python, in names."""
 
 import pytest
 

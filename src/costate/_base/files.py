@@ -124,7 +124,8 @@ def check_replaceable(path: pathlib.Path) -> None:
 def check_of_costate(path: pathlib.Path, mark: str) -> None:
     """Raise unless a file can be written to ``path``: nothing is there, or a file that costate wrote before.
 
-    For names that others use too, such as README.md. ``mark`` is in every file of this name that costate writes.
+    For names that others use too, such as README.md. Every file of this name that costate writes contains
+    ``mark``.
     """
     check_replaceable(path)
     with explained_errors(path):

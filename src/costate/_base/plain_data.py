@@ -21,8 +21,9 @@ def chosen_from(kind: str, base: Any) -> Registry[Any]:
 
 
 def chosen_parts(kind: Any) -> dict[str, Registry[Any]]:
-    """Return the fields of a config class whose parts are chosen by name, with the registries to choose from."""
-    return {field.name: CHOICES[field.type] for field in dataclasses.fields(kind) if field.type in CHOICES}  # type: ignore[index]
+    """Return the fields of a config class whose parts are chosen by name, with their registries."""
+    fields = dataclasses.fields(kind)
+    return {one.name: CHOICES[one.type] for one in fields if one.type in CHOICES}  # type: ignore[index]
 
 
 def with_parts(part: Any, names: Mapping[str, str | None]) -> Any:

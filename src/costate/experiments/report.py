@@ -270,10 +270,14 @@ def page(collection: Collection, measure: Measure, sections: Sequence[Section]) 
     )
     body = "".join(_section(i, section) for i, section in enumerate(sections))
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · {MARKS[PAGE]}<style>{STYLE}</style></head><body><main>'
-        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p><p class=facts>{facts}</p></header>"
-        f"{_broken(collection)}{_unfinished(collection)}<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{text(collection.name)} · {MARKS[PAGE]}'
+        f"<style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{text(collection.name)}</h1><p>{text(collection.description)}</p>"
+        f"<p class=facts>{facts}</p></header>"
+        f"{_broken(collection)}{_unfinished(collection)}"
+        f"<nav><ul>{contents}<li><a href=#runs>Every run</a></li></ul></nav>{body}"
         f"<section id=runs><h2>Every run</h2>{_runs(collection, measure)}</section>"
         f"<footer>costate {importlib.metadata.version('costate')}</footer></main></body></html>"
     )

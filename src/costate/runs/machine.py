@@ -82,8 +82,8 @@ def _plain(value: Any) -> Any:
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
     """Return the bytes that programs can still allocate.
 
-    On Linux this is the available memory, elsewhere all that is installed. It is at most what the container, or the
-    process itself (`ulimit -v`), may use.
+    On Linux this is the available memory, elsewhere all that is installed. It is at most what the container,
+    or the process itself (`ulimit -v`), may use.
     """
     return min(_memory_of_machine(root), _memory_of_container(root), _memory_of_process(root))
 
@@ -120,7 +120,7 @@ def _memory_of_container(root: pathlib.Path) -> int:
 
 
 def _memory_of_process(root: pathlib.Path) -> int:
-    """What is left of the addresses that the process may use; without a limit, more than any machine has."""
+    """Return the address space that is left to the process; without a limit, more than any machine has."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     taken = root / "proc/self/statm"
     if limit == resource.RLIM_INFINITY or not taken.exists():

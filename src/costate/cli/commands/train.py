@@ -374,7 +374,7 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
 
 
 def _learner(arguments: CommonArguments) -> LearnerConfig:
-    """The settings of the learner, which every class of ``ARGUMENTS_OF`` has."""
+    """Return the learner's settings, a field of every class in ``ARGUMENTS_OF``."""
     settings: LearnerConfig = arguments.learner  # type: ignore[attr-defined]
     return settings
 
@@ -397,7 +397,7 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
             f"{', '.join(meaningless)} cannot be given with --resume, which continues {run} with its own "
             f"settings. Leave {'it' if len(meaningless) == 1 else 'them'} out."
         )
-    # A part of another name stands for its default settings.
+    # A part with another name gets its default settings.
     names = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(parsed)}
     policy, learner = with_parts(parsed.policy, names), with_parts(_learner(parsed), names)
     wanted = _run_config(dataclasses.replace(parsed, policy=policy, learner=learner))  # type: ignore[call-arg]
