@@ -6,21 +6,23 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-# Importing dm_control must not look for a screen.
+# Importing dm_control must not look for a display.
 os.environ.setdefault("MUJOCO_GL", "disable")
-# Many tests compile the same update; the environment hands the cache on to the programs that tests start.
+# Many tests compile the same update. The environment passes the cache on to programs that tests start.
 _CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 # Small programs too: there are hundreds, and each takes a twentieth of a second to compile.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# Nearly all programs of the tests run for moments, and optimising their machine code takes longer than that. The arithmetic is the same up to
-# rounding; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 in the environment all is compiled as it is for users.
+# Nearly all programs of the tests run for moments, and optimising their machine code takes longer than that.
+# Results are the same up to rounding. With JAX_DISABLE_MOST_OPTIMIZATIONS=0 in the environment everything is
+# compiled as for users.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] != "0":
-    # XLA's older way to turn fused operations into machine code takes two fifths of the time of the newer one.
+    # XLA's older compiler of fused operations takes two fifths of the time of the newer one.
     os.environ["XLA_FLAGS"] = (
-        f"--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}".strip()
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
+        f"{os.environ.get('XLA_FLAGS', '')}".strip()
     )
 
 import coverage
@@ -35,20 +37,48 @@ from costate.policies.policy import PolicyConfig
 
 # As the library does on a machine of two cores, before anything else starts JAX.
 jax.config.update("jax_num_cpu_devices", 2)
-# Whether to compile quickly; see above.
+# True if optimisation is disabled, as above.
 _QUICKLY = bool(jax.config.read("jax_disable_most_optimizations"))
 # Silent broadcasting of arrays of different rank hides shape errors.
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Tests of what stands on the layers whose coverage is asked for in pyproject.toml; those layers have tests of their own.
+# Tests of code above the layers whose coverage is measured (pyproject.toml). Those layers have their own
+# tests.
 UNWATCHED = {
     f"test_{name}.py"
     for name in (
-        "cli", "cli_polish", "completion", "faults", "signals", "run_lock", "sweep", "report", "show", "film", "view_browser", "exporting", "deploy",
-        "tasks_against_dm_control", "task_contract", "wandb", "examples", "startup", "audit", "verification", "own_robot", "gymnasium", "ray",
-        "spec", "robustness", "statistics", "checkpoint", "alignment", "pages", "absent_sensors",
+        "cli",
+        "cli_polish",
+        "completion",
+        "faults",
+        "signals",
+        "run_lock",
+        "sweep",
+        "report",
+        "show",
+        "film",
+        "view_browser",
+        "exporting",
+        "deploy",
+        "tasks_against_dm_control",
+        "task_contract",
+        "wandb",
+        "examples",
+        "startup",
+        "audit",
+        "verification",
+        "own_robot",
+        "gymnasium",
+        "ray",
+        "spec",
+        "robustness",
+        "statistics",
+        "checkpoint",
+        "alignment",
+        "pages",
+        "absent_sensors",
     )
-}  # fmt: skip
-# The same examples everywhere and every time; those that are compiled for the first time may take as long as they like.
+}
+# The same examples on every machine and every time, without a deadline, because the first one compiles.
 hypothesis.settings.register_profile(
     "costate", derandomize=True, deadline=None, database=None, max_examples=30
 )
@@ -57,7 +87,10 @@ hypothesis.settings.load_profile("costate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test with the mark ``quick``, the cases that it does not name are thorough. A name that no case has is an error, so that none is lost."""
+    """Mark as thorough all cases that a test's mark ``quick`` does not name.
+
+    A name without a case is an error, so that no case is lost.
+    """
     named: dict[str, set[str]] = {}
     found: dict[str, set[str]] = {}
     for item in items:
@@ -70,23 +103,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if case not in mark.args:
             item.add_marker(pytest.mark.thorough)
     for test, names in named.items():
-        # Where single cases were asked for, the others are not here.
+        # If single cases were requested, the others are not collected.
         if len(found[test]) > 1 and not names <= found[test]:
             raise pytest.UsageError(
-                f"{test} has no cases {sorted(names - found[test])}, but its mark `quick` names them. It has {sorted(found[test])}."
+                f"{test} has no cases {sorted(names - found[test])}, but its mark `quick` names them. "
+                f"It has {sorted(found[test])}."
             )
 
 
 @pytest.hookimpl
 def pytest_collection_finish() -> None:
-    """What is imported stays: the garbage collector need not look through it again and again."""
+    """Exclude imported objects from garbage collection, because they stay anyway."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Which lines run is recorded, at a fifth of the time, only for tests of the layers whose coverage is asked for."""
+    """Record coverage only for tests of the measured layers, because it costs a fifth of the time."""
     watching = coverage.Coverage.current() if item.path.name in UNWATCHED else None
     if watching is None:
         return (yield)
@@ -99,7 +133,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests that train for minutes have the machine code that users have; before any fixture of theirs compiles."""
+    """Compile as for users in tests that train for minutes, before any of their fixtures compiles."""
     quickly = _QUICKLY and item.get_closest_marker("slow") is None
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
     jax.config.update("jax_disable_most_optimizations", quickly)
@@ -107,7 +141,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs() -> Iterator[None]:
-    """Programs of one file are of no use to the next, and gigabytes of them slow everything down."""
+    """Clear compiled programs after each file. The next cannot use them, and gigabytes of them cost time."""
     yield
     jax.clear_caches()
     gc.collect()
@@ -115,7 +149,7 @@ def forget_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small_config() -> RunConfig:
-    """A run of three iterations that takes seconds."""
+    """Return the config of a run of three iterations that takes seconds."""
     return RunConfig(
         task="CartpoleSwingup",
         steps=3 * 4 * 1000,
@@ -128,5 +162,8 @@ def small_config() -> RunConfig:
 
 @pytest.fixture(scope="session")
 def quick_config(small_config: RunConfig) -> RunConfig:
-    """The same in a world in JAX, for tests of anything but the simulator: its programs can be kept, and it needs half of the time."""
+    """Return the same in a JAX world, for tests of anything but the simulator.
+
+    Its programs can be cached, and it takes half of the time.
+    """
     return dataclasses.replace(small_config, task="LQR")

@@ -1,10 +1,10 @@
-"""Runs that are cut off, and what must be the same after they were resumed."""
+"""Interrupted runs, and the numbers that must be the same after a resume."""
 
 from costate.training.console import AbstractReporter, Progression
 
 
 class Breaker(AbstractReporter):
-    """Cuts a run off after some iterations, as a power failure would; remembers what was said."""
+    """Interrupts a run after some iterations, as a power failure would, and records its messages."""
 
     def __init__(self, after: int | None = None) -> None:
         self.after = after
@@ -22,7 +22,7 @@ class Breaker(AbstractReporter):
 
 
 def numbers(run) -> list[dict[str, float]]:
-    """All logged metrics but those that are times."""
+    """Return all logged metrics except times."""
     return [
         {k: v for k, v in row.items() if not k.startswith("time/") and k != "training/sps"}
         for row in run.read_metrics()

@@ -1,4 +1,7 @@
-"""Which tasks are tested every day: the paper's and all in JAX. `make test-all` tests one of every robot, `make test-slow` the others."""
+"""The tasks that `make test` covers: the paper's and all in JAX.
+
+`make test-all` covers one of every robot, and `make test-slow` the others.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +17,7 @@ _FIRST_OF_ROBOT = {task.domain: task.name for task in reversed(SUITE.values())}.
 
 
 def everyday(names: Iterable[str]) -> list[Any]:
-    """Parameters for a test over tasks, those that can wait marked so."""
+    """Return parameters for a test over tasks, with marks on those that `make test` skips."""
     return [pytest.param(name, marks=_marks(name)) for name in names]
 
 

@@ -1,6 +1,7 @@
-"""Processes of which many are needed and that are soon killed: forked from one that has imported everything, which saves each of them two seconds.
+"""Short-lived processes, forked from one that has imported everything, which saves two seconds each.
 
-They have the hash seed and the addresses of their parent in common. Processes that share nothing are compared in test_determinism.py.
+They share the hash seed and the addresses of their parent. Processes that share nothing are compared in
+test_determinism.py.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-# Nothing of JAX may have started before the fork, only been imported. A child leaves the loop and ends as any program does.
+# JAX may be imported before the fork, but not started. A child leaves the loop and ends like any program.
 PARENT = """
 import json, os, signal, sys
 import costate.cli, costate.cli.commands.train, costate.training.loop
@@ -25,13 +26,14 @@ def give_up(number, frame):
     os._exit(1)
 
 signal.signal(signal.SIGALRM, give_up)
-# Whoever runs the tests in the background may have it ignored.
+# A shell that runs the tests in the background may ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def become(job):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for descriptor, path in enumerate((os.devnull, job["stdout"], job["stderr"])):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY), descriptor)
+        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY
+        os.dup2(os.open(path, mode), descriptor)
     sys.argv = ["-c", *job["arguments"]]
 
 for line in sys.stdin:
@@ -39,7 +41,7 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         break
-    # Not inherited: a child that hangs must not hang the tests.
+    # A child does not inherit the alarm. A child that hangs must not hang the tests.
     signal.alarm(300)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     signal.alarm(0)
@@ -52,13 +54,13 @@ exec(compile(job["code"], "victim", "exec"), {"__name__": "__main__"})
 
 @dataclasses.dataclass(frozen=True)
 class Forge:
-    """Where processes are made."""
+    """Starts forked processes."""
 
     process: "subprocess.Popen[str]"
     folder: pathlib.Path
 
     def run(self, code: str, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        """What ``python -c CODE ARGUMENTS…`` did, with what it wrote."""
+        """Run ``python -c CODE ARGUMENTS…``, and return its result and output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         stdout, stderr = self.folder / "stdout", self.folder / "stderr"

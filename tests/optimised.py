@@ -1,4 +1,4 @@
-"""Full optimisation for the few programs of the tests that run long enough to repay it; conftest.py asks for less."""
+"""Full optimisation for the few test programs that run long enough. conftest.py disables it for the rest."""
 
 import functools
 

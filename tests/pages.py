@@ -1,4 +1,4 @@
-"""What README and docs show: their Python snippets, their command lines, and the names in their inline code."""
+"""Parts of README and docs that tests check: Python snippets, command lines, and inline code."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ _COMMAND = re.compile(r"(?:^|(?<=\$ )|(?<=\$\())costate (?P<rest>.*)")
 
 
 class Shown(NamedTuple):
-    """Something that a page shows, and where."""
+    """A part of a page, and its position."""
 
     page: str
     line: int
@@ -23,17 +23,17 @@ class Shown(NamedTuple):
 
     @property
     def label(self) -> str:
-        """For the names of tests; lines are left out, because pages change."""
+        """A label for test names. Inline code has no line number, because pages change."""
         return f"{self.page}: {self.text.splitlines()[0]}" if self.inline else f"{self.page}:{self.line}"
 
 
 def snippets() -> list[Shown]:
-    """Every block of Python."""
+    """Return every block of Python."""
     return [block for language, block in _blocks() if language == "python"]
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that a page shows: blocks that open with a comment which is a name."""
+    """Return the files in a page: blocks whose first line is a comment with a file name."""
     blocks = [block.text for _, block in _blocks() if block.page == page]
     return {
         match[1]: text
@@ -43,7 +43,7 @@ def files(page: str) -> dict[str, str]:
 
 
 def commands() -> list[Shown]:
-    """Every command line of costate, without ``costate`` and without what a shell makes of its rest."""
+    """Return the arguments of every command line of costate, without shell syntax."""
     found = []
     for language, block in _blocks():
         if language in SHELL:
@@ -61,7 +61,7 @@ def commands() -> list[Shown]:
 
 
 def inline() -> list[Shown]:
-    """Everything in single backticks."""
+    """Return all text in single backticks."""
     found = []
     for page in PAGES:
         # Blocks are replaced by as many empty lines, so that lines keep their numbers.
@@ -75,7 +75,7 @@ def inline() -> list[Shown]:
 
 
 def links() -> list[tuple[pathlib.Path, str]]:
-    """Every link to a file beside a page, without the place in it."""
+    """Return every relative link to a file, without its fragment."""
     found = (
         (page, target.partition("#")[0])
         for page in PAGES
@@ -94,7 +94,7 @@ def _blocks() -> list[tuple[str, Shown]]:
 
 
 def _before_shell(line: str) -> str:
-    """Up to a comment, a pipe or a redirection."""
+    """Return the part before a comment, a pipe or a redirection."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|>)")
     lexer.whitespace_split = True
     words: list[str] = []

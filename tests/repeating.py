@@ -1,4 +1,4 @@
-"""Short runs that are trained again, and what of them must be the same."""
+"""Short runs that are repeated, and the results that must be the same."""
 
 import contextlib
 import dataclasses
@@ -39,7 +39,7 @@ BLACKOUTS = SensorConfig()
 def short(
     task: str = "LQR", core: str = "gru", sensors: SensorConfig = BLACKOUTS, algorithm: str = "ppo"
 ) -> RunConfig:
-    """Two iterations of twenty steps in four environments."""
+    """Return the config of two iterations of twenty steps in four environments."""
     learner = {"ppo": PPO, "sac": SAC}[algorithm]
     policy = PolicyConfig(hidden_size=8, core=CORES[core]())
     return RunConfig(
@@ -57,30 +57,31 @@ Result = tuple[list[dict[str, float]], bytes]
 
 
 def result_of(run: Run) -> Result:
-    """Every number of the log but clocks, and every number that training leaves, as the bytes of the last checkpoint."""
+    """Return every logged number except clocks, and the bytes of the last checkpoint."""
     return numbers(run), (folders(run.checkpoints)[-1] / "state.safetensors").read_bytes()
 
 
 def trained(
     config: RunConfig, folder: pathlib.Path, seeds: Sequence[int] = (3,), devices: int = 1
 ) -> list[Result]:
-    """What each of these seeds comes to, trained together."""
+    """Train these seeds together, and return their results."""
     configs = [dataclasses.replace(config, seed=seed) for seed in seeds]
     outcomes = train_together(configs, [folder / f"seed-{seed}" for seed in seeds], devices=devices)
     return [result_of(outcome.run) for outcome in outcomes]
 
 
 def assert_different(one: Result, other: Result) -> None:
-    """In the log and in what was learnt."""
+    """Assert that log and checkpoint differ."""
     assert one[0] != other[0]
     assert one[1] != other[1]
 
 
 @contextlib.contextmanager
 def compiled_once() -> Iterator[None]:
-    """While open, all seeds of a config share one program, which only worlds in JAX allow. So short a run does nearly nothing but compile.
+    """While the context is open, all seeds of a config share one program, which only worlds in JAX allow.
 
-    That a program that is compiled again does the same again is seen with the other engines, and between processes.
+    So short a run spends nearly all its time compiling. Tests of the other engines, and between processes,
+    show that compiling again gives the same results.
     """
     kept: dict[object, AbstractIteration] = {}
 
@@ -96,7 +97,7 @@ def compiled_once() -> Iterator[None]:
 
 
 def assert_same_again(config: RunConfig, folder: pathlib.Path, devices: int = 1) -> None:
-    """A config in a world in JAX, with one seed twice and with another."""
+    """Train a config in a JAX world, with one seed twice and with another seed."""
     with compiled_once():
         (once,), (again,), (other,) = (
             trained(config, folder / name, [seed], devices)

@@ -1,4 +1,4 @@
-"""A small real sweep for the tests: two runs of a few seconds each, with a checkpoint every few iterations."""
+"""A small real sweep: two runs of a few seconds each, with a checkpoint every few iterations."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ ppo.minibatches = 1
 dropouts = [0.5]
 episodes = 4
 """
-# Thirty iterations: long enough to be struck in the middle.
+# Thirty iterations: long enough to be interrupted in the middle.
 STEPS = 120_000
 
 
@@ -28,7 +28,7 @@ def small_spec(steps: int = STEPS) -> SweepSpec:
 
 
 def results(folder: pathlib.Path, spec: SweepSpec) -> dict[str, list]:
-    """What every run computed: its metrics without clocks, and its evaluations without dates."""
+    """Return every run's metrics without clocks, and its evaluations without dates."""
     found = {}
     for planned in spec.runs:
         run = folder / planned.folder
