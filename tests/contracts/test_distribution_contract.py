@@ -1,4 +1,4 @@
-"""What every distribution over controls must do, for any number of streams."""
+"""The contract that every distribution over controls must fulfil, for any number of streams."""
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def test_streams_do_not_meet(build):
 
 
 def test_the_entropy_is_the_mean_of_the_negative_log_probability(build):
-    """By the quantiles of the noise, the same for both components, each of which is by itself."""
+    """Compare quantiles of the noise, the same for both components, which are independent."""
     count = 20_001
     quantiles = scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)
     ε = jnp.asarray(np.repeat(quantiles[:, None], A, axis=1), jnp.float32)

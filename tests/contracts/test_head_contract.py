@@ -1,4 +1,4 @@
-"""What every registered head of a critic must do."""
+"""The contract that every registered head of a critic must fulfil."""
 
 import functools
 
@@ -45,7 +45,7 @@ def test_values_and_losses_have_the_axes_of_the_streams_which_do_not_meet(name):
 
 @every_head
 def test_the_prediction_of_least_loss_has_the_value_of_the_backup(name):
-    """Found by Adam on the predictions themselves."""
+    """Find the minimiser by Adam on the predictions themselves."""
     head, backup = build(name), jnp.array([-7.3, 0.0, 0.4, 31.9])
     start = jnp.zeros_like(head.predict(jnp.zeros((4, H)), jnp.zeros((4, A))))
     optimiser = optax.adam(0.1)

@@ -1,4 +1,4 @@
-"""What every registered learner must do."""
+"""The contract that every registered learner must fulfil."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SMALL = {
 
 
 def small(name: str, **changes: object) -> RunConfig:
-    """Four iterations of twenty steps in four environments, of which an episode of LQR takes more."""
+    """Four iterations of twenty steps in four environments, shorter than an episode of LQR."""
     kind = LEARNERS[name]
     settings = {field.name: SMALL[field.name] for field in dataclasses.fields(kind) if field.name in SMALL}
     config = RunConfig(
