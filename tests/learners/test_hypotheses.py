@@ -385,7 +385,7 @@ def test_the_weight_of_the_costate_loss_warms_up():
     [
         ({"policy": {"ensemble": 0}}, "ensemble is 0, but a policy needs at least 1"),
         ({"policy": {"feature_size": 0}}, "feature_size is 0"),
-        ({"ppo": {"bootstrap": 0.5}}, "bootstrap was given, but it is about several hypotheses"),
+        ({"ppo": {"bootstrap": 0.5}}, "bootstrap was given, but it needs several hypotheses"),
         ({"ppo": {"spread_bonus": 0.1}}, "spread_bonus was given"),
         ({"ppo": {"costate_average": "ensemble"}}, "costate_average ensemble was given"),
         ({"ppo": {"bootstrap": 0.0}, "policy": {"ensemble": 2}}, "bootstrap is 0.0, but it is a share"),
@@ -397,7 +397,7 @@ def test_the_weight_of_the_costate_loss_warms_up():
         # it a half.
         (
             {"ppo": {"bootstrap": 0.08}, "policy": {"ensemble": 2}},
-            "bootstrap is 0.08, but a minibatch has 8 streams, so that a critic would learn nothing from "
+            "bootstrap is 0.08, but a minibatch has 8 streams, so a critic would learn nothing from "
             "51% of the minibatches. Use at least 0.083",
         ),
         (

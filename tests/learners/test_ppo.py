@@ -20,11 +20,11 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import clipped_value_loss, surrogate_loss, total_loss
 from costate.learners.ppo.update import (
     Learnt,
+    adapted,
     bootstrap_key,
     initial_state,
     make_optimiser,
     optimise,
-    steered,
     update,
 )
 from costate.learners.rollout import RolloutConfig, Trajectory, begin, collect, iteration_keys
@@ -328,35 +328,36 @@ def test_constant_learning_rate_is_an_option():
         np.testing.assert_allclose(updates, [-0.1], rtol=1e-3)
 
 
-def test_a_step_size_is_steered_by_how_far_the_policy_moved():
+def test_an_adaptive_learning_rate_follows_how_far_the_policy_moved():
     """With target 0.02, the rate rises by half below 0.01 and falls by a third above 0.04.
 
     It stays within a factor of ten of the initial one.
     """
-    paces = [
-        float(steered(jnp.float32(1.0), jnp.float32(divergence), 0.02))
+    multipliers = [
+        float(adapted(jnp.float32(1.0), jnp.float32(divergence), 0.02))
         for divergence in (0.0099, 0.0101, 0.0399, 0.0401)
     ]
-    np.testing.assert_allclose(paces, [1.5, 1.0, 1.0, 1.0 / 1.5], rtol=1e-6)
+    np.testing.assert_allclose(multipliers, [1.5, 1.0, 1.0, 1.0 / 1.5], rtol=1e-6)
     np.testing.assert_allclose(
         [
-            steered(jnp.float32(9.0), jnp.float32(0.0), 0.02),
-            steered(jnp.float32(0.11), jnp.float32(1.0), 0.02),
+            adapted(jnp.float32(9.0), jnp.float32(0.0), 0.02),
+            adapted(jnp.float32(0.11), jnp.float32(1.0), 0.02),
         ],
         [10.0, 0.1],
     )
 
 
-def test_a_pace_is_a_factor_of_the_step_size():
+def test_the_multiplier_is_a_factor_of_the_learning_rate():
     policy, stats, trajectory, final_value = experience()
 
     @functools.partial(jax.jit, static_argnums=0)
-    def moved(rate, pace):
+    def moved(rate, lr_multiplier):
         config = dataclasses.replace(ONE_STEP, learning_rate_decay="none", learning_rate=rate)
         batch = make_batch(config, 10.0, stats, empty_stats(), cut_at(trajectory), final_value)
         optimiser = make_optimiser(config, 3)
         learnt = Learnt(policy, optimiser.init(policy))
-        (after, *_), _ = optimise(config, optimiser, learnt, batch, jax.random.key(0), ALONE, pace=pace)
+        key = jax.random.key(0)
+        (after, *_), _ = optimise(config, optimiser, learnt, batch, key, ALONE, lr_multiplier=lr_multiplier)
         return jax.tree.map(jnp.subtract, after, policy)
 
     # Weights of about 1 are known to 1e-7, and a step is 2.5e-4.
@@ -368,7 +369,7 @@ def test_a_pace_is_a_factor_of_the_step_size():
 
 
 @pytest.mark.parametrize(("target", "factor"), [(1e3, 1.5), (1e-9, 1 / 1.5)])
-def test_the_pace_follows_from_the_divergence_of_an_iteration(target, factor):
+def test_the_multiplier_follows_from_the_divergence_of_an_iteration(target, factor):
     """The divergence of two epochs lies far below the target 1e3 and far above 1e-9."""
     policy, stats, trajectory, final_value = experience()
     config = PPOConfig(minibatches=2, epochs=2, learning_rate_decay="adaptive", target_kl=target)

@@ -170,7 +170,7 @@ def test_a_replay_smaller_than_a_window_is_refused():
     ):
         ReplayConfig(capacity=767, window=48).rows(16)
     assert ReplayConfig(capacity=768, window=48).rows(16) == 48
-    with pytest.raises(ConfigError, match="14 rows are to be kept in a ring of 13"):
+    with pytest.raises(ConfigError, match="14 rows do not fit into a ring of 13"):
         append(
             empty_replay(13, 3, OBSERVATIONS, ACTIONS),
             random_rows(np.random.default_rng(0), 14, 3, np.ones(3, bool))[0],

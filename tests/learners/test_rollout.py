@@ -16,7 +16,7 @@ from costate.envs.sensors import SensorConfig, SensorEnv
 from costate.envs.worlds.analytic import AnalyticEnv
 from costate.envs.worlds.probes import DelayedReward, EndlessReward, RememberedCue, TargetAction
 from costate.learners import learner_for
-from costate.learners.rollout import RolloutConfig, begin, collect, coloured, share_of_faults
+from costate.learners.rollout import RolloutConfig, begin, collect, coloured, scheduled_fault_share
 from costate.policies.policy import PolicyConfig, act, build_policy
 from costate.policies.running_stats import empty_stats, normalise
 from costate.training.programs import draw_exploration, fresh_states, roll_seeds, start_episodes
@@ -27,13 +27,13 @@ def fresh_policy(seed):
     return build_policy(PolicyConfig(hidden_size=4), jax.random.key(seed), 1, 1)
 
 
-def rollout(world, length, batch=3, seed=0, dropout=None, faults=None, **config):
+def rollout(world, length, batch=3, seed=0, dropout=None, fault_share=None, **config):
     env = AnalyticEnv(world, batch)
     env = env if dropout is None else SensorEnv(env, SensorConfig(dropout))
     policy = fresh_policy(seed)
     config = RolloutConfig(environments=batch, rollout_length=length, **config)
     start = begin(env, policy, jax.random.key(1))
-    run = jax.jit(functools.partial(collect, env, config, 0.9, faults=faults))
+    run = jax.jit(functools.partial(collect, env, config, 0.9, fault_share=fault_share))
     return policy, *run(policy, empty_stats((1,)), start, jax.random.key(2))
 
 
@@ -112,7 +112,7 @@ def test_faults_that_set_in_strike_that_share_of_the_observations(share):
     The noise on the action is the same.
     """
     _, state, trajectory, _ = rollout(
-        TargetAction(), 400, dropout=1.0, faults=jnp.float32(share), fault_warmup=0.5
+        TargetAction(), 400, dropout=1.0, fault_share=jnp.float32(share), fault_warmup=0.5
     )
     _, _, usual, _ = rollout(TargetAction(), 400, dropout=1.0)
     # The first observation comes from the reset, before there is a share.
@@ -127,11 +127,13 @@ def test_faults_that_set_in_strike_that_share_of_the_observations(share):
     np.testing.assert_allclose(trajectory.action, usual.action, atol=0.05)
 
 
-def test_the_share_of_faults_grows_linearly_to_one():
+def test_the_fault_share_grows_linearly_to_one():
     config = RolloutConfig(fault_warmup=0.2)
-    shares = [float(share_of_faults(config, 50, jnp.int32(iteration))) for iteration in (0, 1, 5, 10, 30)]
+    shares = [
+        float(scheduled_fault_share(config, 50, jnp.int32(iteration))) for iteration in (0, 1, 5, 10, 30)
+    ]
     np.testing.assert_allclose(shares, [0.0, 0.1, 0.5, 1.0, 1.0], rtol=1e-6)
-    assert share_of_faults(RolloutConfig(), 50, jnp.int32(0)) is None
+    assert scheduled_fault_share(RolloutConfig(), 50, jnp.int32(0)) is None
 
 
 @pytest.mark.parametrize("name", ["nc-gru", "nc-sac-gru"])

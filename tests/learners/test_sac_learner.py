@@ -171,10 +171,10 @@ def test_statistics_are_those_of_all_steps_or_of_the_warm_up(statistics):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (dataclasses.replace(CONFIG, steps_per_update=7), "no whole number of updates"),
+        (dataclasses.replace(CONFIG, steps_per_update=7), "which does not divide an iteration of"),
         (
             dataclasses.replace(CONFIG, replay=ReplayConfig(capacity=160, window=10)),
-            "fewer than the 32 that one iteration adds",
+            "fewer than the 32 of one iteration",
         ),
         (
             dataclasses.replace(CONFIG, explorers=8),

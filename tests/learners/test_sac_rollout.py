@@ -34,10 +34,10 @@ def rolled(
     batch: int = 3,
     critic=None,
     dropout: float | None = None,
-    faults: float | None = None,
+    fault_share: float | None = None,
     explorers: int = 0,
 ):
-    """Run a rollout; with ``dropout`` the actor's sensors fail, in a share ``faults`` of the observations."""
+    """Run a rollout; with ``dropout`` the actor's sensors fail, in ``fault_share`` of the observations."""
     env = (
         AnalyticEnv(world, batch)
         if dropout is None
@@ -56,9 +56,9 @@ def rolled(
         zeros.astype(jnp.int32),
     )
     exploration = explore(
-        env, RolloutConfig(batch, steps, fault_warmup=0.0 if faults is None else 0.5), jax.random.key(2)
+        env, RolloutConfig(batch, steps, fault_warmup=0.0 if fault_share is None else 0.5), jax.random.key(2)
     )
-    share = None if faults is None else jnp.float32(faults)
+    share = None if fault_share is None else jnp.float32(fault_share)
     stats = empty_stats((env.observation_size,))
     warming, sighted = jnp.asarray(warming_up), dropout is not None
     program = jax.jit(
@@ -93,7 +93,7 @@ def test_rows_are_those_of_a_loop_over_single_steps():
 
 
 def test_while_faults_set_in_the_actor_reads_some_observations_as_working_sensors_show_them():
-    *_, (_, rows, _) = rolled(TargetAction(), 300, warming_up=False, dropout=1.0, faults=0.3)
+    *_, (_, rows, _) = rolled(TargetAction(), 300, warming_up=False, dropout=1.0, fault_share=0.3)
     dark = np.asarray(rows.observation)[1:, :, 0] == 0.0
     assert abs(dark.mean() - 0.3) <= 4 * (0.3 * 0.7 / dark.size) ** 0.5
     np.testing.assert_array_equal(

@@ -294,7 +294,7 @@ def test_two_seeds_together_are_what_each_is_alone(tmp_path, config, whole):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"learner": SACConfig(steps_per_update=17)}, "no whole number of updates"),
+        ({"learner": SACConfig(steps_per_update=17)}, "which does not divide an iteration of"),
         ({"learner": SACConfig(replay=ReplayConfig(capacity=700))}, "A replay of 700 steps keeps 43 rows"),
         (
             {"learner": SACConfig(replay=ReplayConfig(capacity=1000))},

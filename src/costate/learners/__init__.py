@@ -1,4 +1,7 @@
-"""Learners behind one contract. A package in this folder, or one that is installed beside, registers itself."""
+"""Learners behind one contract.
+
+Packages in this folder, and installed packages with an entry point, register themselves.
+"""
 
 from costate._base.discovery import import_all, load_entry_points
 from costate.learners.base import LEARNERS as LEARNERS

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation with a discount and a trace decay of its own for every step."""
+"""Generalised advantage estimation with a discount and a trace decay for each step."""
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ def generalised_advantages(
     value: Float[Array, " T+1"],
     trace_decay: Float[Array, " T"],
 ) -> Float[Array, " T"]:
-    """Advantage estimates of one trajectory.
+    """Return the advantage estimates of one trajectory.
 
         Â_t = δ_t + γ_t κ_t Â_{t+1},    δ_t = r_t + γ_t V_{t+1} − V_t
 
-    Termination is γ_t = 0 (no bootstrap). A time limit is κ_t = 0 with γ_t > 0: bootstrap from the value of the last observation, but let no
-    credit flow across the reset.
+    Termination is γ_t = 0 (no bootstrap). A time limit is κ_t = 0 with γ_t > 0: bootstrap from the value of the
+    last observation, but let no credit flow across the reset.
     """
     delta = reward + discount * value[1:] - value[:-1]
 

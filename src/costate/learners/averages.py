@@ -1,4 +1,4 @@
-"""Means over the rows that count, and over the episodes that ended."""
+"""Means over the valid rows, and over the episodes that ended."""
 
 import jax.numpy as jnp
 
@@ -8,7 +8,10 @@ Metrics = dict[str, Float[Array, ""]]
 
 
 def row_weights(valid: Float[Array, "T S"]) -> Float[Array, "T S"]:
-    """Weights under which a sum is the mean over the rows that count; all zero if none does."""
+    """Return weights whose weighted sum is the mean over the valid rows.
+
+    They are all zero if no row is valid.
+    """
     total = valid.sum()
     return valid / jnp.where(total > 0.0, total, 1.0)
 
@@ -24,7 +27,7 @@ def weighted_variance(value: Float[Array, "T S"], weight: Float[Array, "T S"]) -
 def episode_metrics(
     ends: Bool[Array, "T B"], episode_return: Float[Array, "T B"], episode_length: Int[Array, "T B"]
 ) -> Metrics:
-    """Means over the episodes that ended; not a number if none did."""
+    """Return means over the episodes that ended; NaN if none did."""
     episodes = ends.sum()
     return {
         "training/episode_reward": jnp.where(ends, episode_return, 0.0).sum() / episodes,

@@ -1,4 +1,4 @@
-"""The contract of a learner: its settings, its states, and all that training, evaluation and reports ask of it."""
+"""The contract of a learner: its settings, its states, and all that training, evaluation and reports need."""
 
 import abc
 import dataclasses
@@ -24,7 +24,7 @@ from costate.policies.policy import PolicyConfig
 
 
 class Collected(NamedTuple):
-    """The numbers of a rollout that can be checked, whatever the learner."""
+    """The numbers of a rollout that can be checked for any learner."""
 
     observation: Float[Array, "*N T B O"]
     complete: Float[Array, "*N T B O"] | None
@@ -43,10 +43,10 @@ class Sequence(NamedTuple):
     memory: Any
     """The controller's memory before each observation, with leading axes T and B."""
     hidden: Float[Array, "T B H"]
-    """The hidden state after it, the part of the memory that plays the co-state."""
+    """The hidden state after each observation: the part of the memory that plays the co-state."""
     is_first: Bool[Array, "T B"]
     seen: Bool[Array, "T B"]
-    """Whether anything was seen."""
+    """Whether any sensor gave a reading."""
 
 
 @runtime_checkable
@@ -69,7 +69,7 @@ class Setup(Protocol):
     def seed(self) -> int: ...
     @property
     def diverged(self) -> str:
-        """What to do when a loss is NaN or infinite."""
+        """Response to a NaN or infinite loss: stop, or resume with half the learning rate."""
 
     @property
     def observation_size(self) -> int:
@@ -81,7 +81,7 @@ class Setup(Protocol):
 
     @property
     def cycle(self) -> int:
-        """Iterations between two moments at which every environment starts afresh."""
+        """Iterations between two resets of all environments."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +96,10 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class LearnerConfig(abc.ABC):
-    """Settings of a learner, a frozen dataclass registered in ``LEARNERS``; and all that others ask of the learner.
+    """Settings of a learner: a frozen dataclass registered in ``LEARNERS``.
 
-    To add a learner, subclass this and :class:`AbstractLearner` in a package of your own. Nothing else names it.
+    To add a learner, subclass this and :class:`AbstractLearner` in a package of your own. No other module names
+    it.
     """
 
     label: ClassVar[str]
@@ -108,9 +109,9 @@ class LearnerConfig(abc.ABC):
         "rollout_length": 1000,
         "noise_colour": 0.0,
     }
-    """Settings of the rollout where they are not given. These are the paper's."""
+    """Defaults of the rollout's settings. These are the paper's."""
     actor_reads_control: ClassVar[bool] = False
-    """Whether a policy reads its own last control beside the sensors, also without a memory."""
+    """True if a policy reads its own last control beside the sensors, also without a memory."""
 
     @property
     @abc.abstractmethod
@@ -124,25 +125,25 @@ class LearnerConfig(abc.ABC):
 
     @classmethod
     def presets(cls) -> Mapping[str, Variant]:
-        """Named variants, in the order in which they are listed."""
+        """Return the named variants in the order in which they are listed."""
         return {LEARNERS.name_of(cls): Variant(cls())}
 
     @classmethod
     def usual_preset(cls) -> str:
-        """The preset that is meant where only the learner is named."""
+        """Return the preset to use if only the learner is named."""
         return LEARNERS.name_of(cls)
 
     @classmethod
     def plain_preset(cls) -> str:
-        """The usual preset without the co-state loss, a baseline."""
+        """Return the baseline: the usual preset without the co-state loss."""
         return LEARNERS.name_of(cls)
 
     def budget(self, task: Task) -> int:
-        """Environment steps of a run that asks for no number of them."""
+        """Return the default number of environment steps of a run."""
         return task.budget
 
     def decided(self, task: Task) -> "LearnerConfig":
-        """Return the settings with those filled in that the task decides."""
+        """Return the settings with undecided ones chosen by the task."""
         return self
 
     def check(self, setup: Setup) -> None:  # noqa: B027 (a learner may fit everything)
@@ -153,19 +154,22 @@ class LearnerConfig(abc.ABC):
         """Return the settings with the learning rate halved ``times`` times."""
 
     def schedules(self, setup: Setup, iteration: Int[Array, ""]) -> dict[str, float]:
-        """Values by name that depend on the share of the run that is over, in an iteration counted from 0."""
+        """Return the values that follow a schedule, by name, in an iteration counted from 0."""
         return {}
 
     def flops_per_env_step(self, setup: Setup) -> float:
-        """Floating-point operations in the matrix products of rollout and update, for each environment step."""
+        """Return the floating-point operations per environment step in the matrix products of a run.
+
+        Rollout and update are included.
+        """
         raise ConfigError(
-            f"The matrix products of {self.label} are not known. Define the method `flops_per_env_step` of its config "
-            f"to benchmark it."
+            f"The matrix products of {self.label} are not known. Define the method `flops_per_env_step` of its "
+            "config to benchmark it."
         )
 
     @abc.abstractmethod
     def build(self, setup: Setup) -> "AnyLearner":
-        """The learner of a run."""
+        """Build the learner of a run."""
 
 
 LEARNERS: Registry[type[LearnerConfig]] = chosen_from("learner", LearnerConfig)
@@ -180,29 +184,32 @@ Rows = TypeVar("Rows", bound=Experience)
 
 @dataclasses.dataclass(frozen=True)
 class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
-    """A learner of one run. It holds configs and nothing else; all methods but :meth:`begin` are pure and written for one seed."""
+    """A learner of one run, which holds configs and nothing else.
+
+    All methods but :meth:`begin` are pure functions, written for one seed.
+    """
 
     settings: Settings
     config: Setup
 
     @property
     def streams(self) -> int:
-        """Sequences in one gradient step, which devices can share; 1 for a learner that does not share them."""
+        """Sequences in one gradient step that devices can share; 1 if they are not shared."""
         return 1
 
     @property
     def worth_a_device(self) -> int:
-        """Sequences for which a device of its own pays."""
+        """Fewest sequences for which another device is worth its overhead."""
         return 1
 
     @property
     def spreads_products(self) -> bool:
-        """Whether a matrix product is large enough to be split over cores where each core is a device already."""
+        """True if matrix products are worth splitting over cores even where each core is a device."""
         return True
 
     @property
     def warmup_iterations(self) -> int:
-        """Iterations before the first that learns."""
+        """Iterations of random controls before learning starts."""
         return 0
 
     @property
@@ -212,16 +219,16 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
 
     @property
     def cost_of_a_step(self) -> float:
-        """Time of training on an environment step, roughly, in units of the time of acting in one."""
+        """Rough time of training on one environment step, relative to the time of acting in it."""
         return 1.0
 
     @abc.abstractmethod
     def fresh(self, seed: UInt[Array, ""]) -> State:
-        """The state before the first iteration."""
+        """Return the state before the first iteration."""
 
     @abc.abstractmethod
     def acting(self, state: State) -> Actor:
-        """The part of a state that a rollout needs."""
+        """Return the part of a state that a rollout needs."""
 
     @abc.abstractmethod
     def begin(self, env: AbstractEnv, states: State, keys: Key[Array, " N"]) -> Streams:
@@ -235,7 +242,7 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
 
     @abc.abstractmethod
     def collected(self, experience: Rows) -> Collected:
-        """The numbers of a rollout, of one seed or of several."""
+        """Return the numbers of a rollout, of one seed or of several."""
 
     @abc.abstractmethod
     def learn(self, state: State, experience: Rows, shards: Shards) -> tuple[State, Metrics]:
@@ -243,19 +250,19 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
 
     @abc.abstractmethod
     def controller(self, state: State) -> AbstractController:
-        """The trained policy without exploration noise."""
+        """Return the trained policy without exploration noise."""
 
     @abc.abstractmethod
     def insight(self, state: State) -> AbstractInsight:
-        """The policy with its critic: all that can be shown while it acts, and nothing that only training needs."""
+        """Return the policy with its critic: all that can be shown while it acts, without training state."""
 
     @abc.abstractmethod
     def critic_costates(self, state: State, sequence: Sequence) -> Float[Array, "T B F"]:
-        """λ̂_t = ∂V/∂ỹ_t by the critic, the target of the co-state loss."""
+        """Return λ̂_t = ∂V/∂ỹ_t by the critic, the target of the co-state loss."""
 
     @property
     def replay_bytes(self) -> int:
-        """Memory of the stored experience of a state, known before there is one; 0 where none is stored."""
+        """Bytes of the stored experience of a state, computed without allocating it; 0 if none is stored."""
         return 0
 
     @property
@@ -266,17 +273,17 @@ class AbstractLearner(abc.ABC, Generic[Settings, State, Streams, Actor, Rows]):
     def detach_replay(self, state: State) -> tuple[State, Replay | None]:
         """Split a state into one without stored experience, and the experience.
 
-        It is saved apart, because most of it was saved before.
+        The experience is saved separately, because most of it was saved before.
         """
         return state, None
 
     def attach_replay(self, state: State, replay: Replay | None) -> State:
-        """The inverse of :meth:`detach_replay`."""
+        """Undo :meth:`detach_replay`."""
         return state
 
 
 AnyLearner = AbstractLearner[Any, Any, Any, Any, Any]
-"""A learner of which one knows nothing but the contract."""
+"""A learner known by its contract only."""
 
 
 def learner_for(setup: Setup) -> AnyLearner:

@@ -11,12 +11,13 @@ from costate.policies.controllers import AbstractAgent
 
 
 class FirstEpisodes(NamedTuple):
-    """What came of playing for as many steps as the longest episode has."""
+    """Results of playing for as many steps as the longest episode has."""
 
     returns: Float[Array, "*N B"]
-    """Of the first episode of every environment; later ones would favour short episodes and are not counted."""
+    """Return of the first episode of each environment. Later episodes are not counted, because that would favour
+    short ones."""
     restarts: Int[Array, "*N B"]
-    """Further episodes that each environment began by itself because its first one ended early."""
+    """Further episodes that each environment began because its first one ended early."""
 
 
 def first_episodes(

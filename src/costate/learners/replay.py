@@ -1,7 +1,8 @@
 """Replay: the newest steps of every stream in a ring, from which windows of whole sequences are drawn.
 
-A stream is what one environment showed, row by row, episode after episode. Rows are stored once and in order, so the observation after a step is
-simply the next row; at a time limit that row holds the true last observation, from which a learner bootstraps.
+A stream holds the rows of one environment, episode after episode. Rows are stored once and in order, so the
+observation after a step is simply the next row. At a time limit that row holds the true last observation, from
+which a learner bootstraps.
 """
 
 import dataclasses
@@ -17,12 +18,12 @@ from costate._base.errors import ConfigError
 from costate._base.types import Array, Bool, Float, Int, Key
 
 Storage = Literal["float32", "float16"]
-# More than any machine can hold, and few enough for the memory that they take to be computed.
+# More than any machine can hold, but few enough that the bytes needed can still be computed.
 MOST_ROWS = 10**12
 
 
 class ReplayRows(eqx.Module):
-    """Rows of B streams. Row t: y_t was seen, u_t was done, and r_t and γ_t came of it."""
+    """Rows of B streams. Row t holds the observation y_t, the control u_t, and its outcome r_t and γ_t."""
 
     observation: Float[Array, "*T B O"]
     action: Float[Array, "*T B A"]
@@ -31,13 +32,14 @@ class ReplayRows(eqx.Module):
     """0 where the episode terminated with this step."""
     is_first: Bool[Array, "*T B"]
     is_last: Bool[Array, "*T B"]
-    """Whether y_t is the last of its episode, so that u_t was ignored."""
+    """True where y_t is the last of its episode, so that u_t was ignored."""
     seen: Bool[Array, "*T B"]
-    """Whether any sensor gave a reading. Not to be told from y_t: zeros can be true, and the last value can be held."""
+    """True where any sensor gave a reading. y_t does not tell: zeros can be true readings, and a blacked-out
+    sensor may hold its last value."""
     memory: Float[Array, "*T B S"] | None = None
-    """What actor and critic remembered before y_t, where windows start from that."""
+    """Memories of actor and critic before y_t; None unless windows start from them."""
     complete: Float[Array, "*T B O"] | None = None
-    """What working sensors would have shown, where the critic or an auxiliary loss sees that."""
+    """What working sensors would have shown; None unless the critic or an auxiliary loss reads it."""
 
 
 class Replay(eqx.Module):
@@ -45,7 +47,7 @@ class Replay(eqx.Module):
 
     rows: ReplayRows
     written: Int[Array, ""]
-    """Rows of every stream that were ever written; the newest is in place ``(written − 1) mod C``."""
+    """Rows of each stream written so far. The newest is at ``(written − 1) mod C``."""
 
     @property
     def capacity(self) -> int:
@@ -57,15 +59,15 @@ class Replay(eqx.Module):
 
 
 class Windows(NamedTuple):
-    """Sequences of L rows for N windows, and which of their steps can be learnt from."""
+    """N windows of L rows, with a mask of the steps that can be learnt from."""
 
     rows: ReplayRows
     usable: Bool[Array, "L N"]
-    """The action counted and the row after it is what came of it. Never true for the last row, which has none after it."""
+    """True where the action took effect and the next row is its outcome. Never true for the last row."""
     before: Float[Array, "N A"]
-    """The control before the first row; zero where the ring has forgotten it."""
+    """The control before the first row; zero where it was overwritten."""
     memory: Float[Array, "N S"] | None
-    """What was remembered before the first row, where that is stored."""
+    """The memory before the first row; None unless it is stored."""
 
 
 def empty_replay(
@@ -77,7 +79,7 @@ def empty_replay(
     memory_size: int = 0,
     with_complete: bool = False,
 ) -> Replay:
-    """A ring without rows."""
+    """Return a ring without rows."""
     kind = jnp.dtype(storage)
     shape = (capacity, streams)
     rows = ReplayRows(
@@ -95,16 +97,17 @@ def empty_replay(
 
 
 def replay_bytes(replay: Replay) -> int:
-    """Memory of a ring; its shapes are enough, so it is known before there is one."""
+    """Return the bytes of a ring. Its shapes are enough, so it need not be allocated."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(replay.rows))
 
 
 def append(replay: Replay, rows: ReplayRows) -> Replay:
-    """The ring with T more rows of every stream, the oldest forgotten."""
+    """Return the ring with T more rows of each stream in place of the oldest."""
     steps = rows.reward.shape[0]
     if steps > replay.capacity:
         raise ConfigError(
-            f"{steps} rows are to be kept in a ring of {replay.capacity}. Make the replay larger, or add fewer at once."
+            f"{steps} rows do not fit into a ring of {replay.capacity}. "
+            "Make the replay larger, or add fewer at once."
         )
     places = (replay.written + jnp.arange(steps)) % replay.capacity
 
@@ -118,7 +121,11 @@ def append(replay: Replay, rows: ReplayRows) -> Replay:
 
 
 def sample(replay: Replay, key: Key[Array, ""], length: int, count: int) -> Windows:
-    """``count`` windows of ``length`` rows, uniform over all places in all streams where a window fits between the oldest and the newest row."""
+    """Draw ``count`` windows of ``length`` rows.
+
+    They are uniform over all streams, and over all starts where a window fits between the oldest and the newest
+    row.
+    """
     key_start, key_stream = jax.random.split(key)
     kept = jnp.minimum(replay.written, replay.capacity)
     oldest = replay.written - kept
@@ -128,7 +135,7 @@ def sample(replay: Replay, key: Key[Array, ""], length: int, count: int) -> Wind
 
 
 def windows_at(replay: Replay, starts: Int[Array, " N"], streams: Int[Array, " N"], length: int) -> Windows:
-    """The windows that begin at the given rows, counted from the first row ever written."""
+    """Return the windows that start at the given rows, counted from the first row ever written."""
     memory = (
         None
         if replay.rows.memory is None
@@ -145,15 +152,16 @@ def windows_at(replay: Replay, starts: Int[Array, " N"], streams: Int[Array, " N
         picked = ring[places, streams]
         return picked if picked.dtype == bool else picked.astype(jnp.float32)
 
-    # Of what was remembered only the start is needed.
+    # Only the memory at the start of a window is needed.
     rows: ReplayRows = jax.tree.map(take, dataclasses.replace(replay.rows, memory=None))
     return Windows(rows, usable_steps(rows), before, memory)
 
 
 def usable_steps(rows: ReplayRows) -> Bool[Array, "L N"]:
-    """Where a step can be learnt from: u_t counted, and the next row is what it led to.
+    """Return a mask of the steps that can be learnt from: u_t took effect, and the next row is its outcome.
 
-    A first row directly after one that is not a last one means that the episode was abandoned there; what came of that step is not known.
+    A first row directly after a row that is not a last one means that the episode was abandoned there. The
+    outcome of that step is unknown.
     """
     next_is_first = jnp.concatenate([rows.is_first[1:], jnp.ones_like(rows.is_first[:1])])
     return ~rows.is_last & ~next_is_first
@@ -161,7 +169,7 @@ def usable_steps(rows: ReplayRows) -> Bool[Array, "L N"]:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig:
-    """What is remembered, and how it is drawn."""
+    """Size of the replay, and of the windows drawn from it."""
 
     capacity: int = 200_000
     """Steps kept, over all environments."""
@@ -170,18 +178,19 @@ class ReplayConfig:
     burn_in: int = 4
     """Rows at the start of a window that only fill the memory and are in no loss."""
     batch: int = 32
-    """Windows of one update."""
+    """Windows in one update."""
     storage: Storage = "float32"
-    """Type in which rows are kept; float16 halves the memory."""
+    """Type of stored numbers; float16 halves the memory."""
     start: Literal["empty", "stored"] = "empty"
-    """Memory at the start of a window: empty, or what the networks of that time remembered there, which is then stored with every row."""
+    """Memory at the start of a window: empty, or stored with every row by the networks that collected it."""
 
     def __post_init__(self) -> None:
         require_at_most("capacity", self.capacity, MOST_ROWS)
         if self.window < self.burn_in + 2:
             raise ConfigError(
-                f"window is {self.window} and burn_in is {self.burn_in}, but a window needs two rows more than its burn-in: one to learn from, one "
-                f"that says what came of it. Use a window of at least {self.burn_in + 2}."
+                f"window is {self.window} and burn_in is {self.burn_in}, but a window needs two rows more than its "
+                "burn-in: one to learn from, and one with its outcome. "
+                f"Use a window of at least {self.burn_in + 2}."
             )
         if self.burn_in < 0 or self.batch < 1:
             raise ConfigError(
@@ -189,11 +198,11 @@ class ReplayConfig:
             )
 
     def rows(self, environments: int) -> int:
-        """Rows kept of each stream; raises if not even one window fits."""
+        """Return the number of rows kept of each stream. Raise a ConfigError if not even one window fits."""
         rows = self.capacity // environments
         if rows < self.window:
             raise ConfigError(
-                f"A replay of {self.capacity} steps keeps {rows} rows of each of {environments} environments, but a window needs {self.window}. "
-                f"Use a capacity of at least {self.window * environments}."
+                f"A replay of {self.capacity} steps keeps {rows} rows of each of {environments} environments, but a "
+                f"window needs {self.window}. Use a capacity of at least {self.window * environments}."
             )
         return rows

@@ -1,4 +1,4 @@
-"""Environment × policy → trajectory: one compiled program that holds the physics and the policy together."""
+"""Rollouts: environment × policy → trajectory, with physics and policy in one compiled program."""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -21,33 +21,37 @@ from costate.policies.running_stats import RunningStats, normalise
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """How experience is collected.
+    """Settings of the rollouts that collect experience.
 
-    What is not given of the environments, the length and the colour is what the learner of the ``RunConfig`` needs.
+    The learner of the ``RunConfig`` has defaults for environments, rollout_length and noise_colour.
     """
 
     environments: int = UNDECIDED
     """Environments that run side by side (the paper's rollout batch size)."""
     rollout_length: int = UNDECIDED
-    """Control steps of every environment in one iteration."""
+    """Control steps of each environment in one iteration."""
     observation_clip: float | None = 10.0
     """Bound of a normalised observation; None for no bound, as in the authors' code."""
     random_keys: Literal["separate", "shared"] = "separate"
-    """Whether action noise and sensor dropout have keys of their own; the authors' code feeds one key to both."""
+    """Whether action noise and sensor dropout have separate random keys. The authors' code shares one key."""
     fault_warmup: float = 0.0
-    """Share of training in which faults of single steps (dropouts, noise) set in: an observation meets them with a chance that grows from 0."""
+    """Share of training over which faults of single steps (dropouts, noise) set in: the probability that an
+    observation is exposed to them grows from 0 to 1."""
     noise_colour: float = UNDECIDED
-    """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink, which tries a direction for longer."""
+    """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink noise,
+    which keeps to a direction for longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
         if self.noise_colour is not UNDECIDED and not 0.0 <= self.noise_colour <= 2.0:
             raise ConfigError(
-                f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red noise). 1 is pink noise."
+                f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red "
+                "noise). 1 is pink noise."
             )
         if not 0.0 <= self.fault_warmup <= 1.0:
             raise ConfigError(
-                f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. 0 for faults from the start."
+                f"fault_warmup is {self.fault_warmup}, but it is a share of training: between 0 and 1. "
+                "Use 0 for faults from the start."
             )
         for name, paper in (("environments", 32), ("rollout_length", 1000)):
             if (count := getattr(self, name)) is not UNDECIDED and count < 1:
@@ -63,7 +67,7 @@ class RolloutConfig:
 
 
 class RolloutState(StreamState):
-    """The place of every stream between two iterations; several seeds are the first axis."""
+    """State of all streams between two iterations; several seeds are the first axis."""
 
     env_state: EnvState
     timestep: TimeStep
@@ -74,43 +78,47 @@ class RolloutState(StreamState):
 
 
 class Trajectory(eqx.Module):
-    """What happened, time-major. Row t: the policy saw y_t, did u_t, and got r_t. A single row has no axis ``T``."""
+    """Rows of a rollout, time-major. Row t holds the observation y_t, the control u_t and the reward r_t.
+
+    A single row has no axis ``T``.
+    """
 
     observation: Float[Array, "*T B O"]
     is_first: Bool[Array, "*T B"]
     valid: Bool[Array, "*T B"]
-    """False where y_t is the last of its episode: the action is ignored there, so the row belongs in no loss."""
+    """False where y_t is the last of its episode: the action is ignored there, so the row is in no loss."""
     core_state: Float[Array, "*P B C"]
-    """What the core carried before y_t was read; over time kept only where streams are cut for truncated BPTT, at least for the first step."""
+    """State of the core before it reads y_t. Kept for the first step, and wherever streams are cut for truncated
+    BPTT."""
     action: Float[Array, "*T B A"]
-    """As sampled, before the actuators made of it what their bounds allow."""
+    """The action as sampled, before it is limited to the actuators' bounds."""
     log_prob: Float[Array, "*T B"]
     value: Float[Array, "*T B"]
     reward: Float[Array, "*T B"]
     discount: Float[Array, "*T B"]
     """0 where the episode terminated with this step."""
     ends: Bool[Array, "*T B"]
-    """Whether the episode ended with this step, by termination or time limit."""
+    """True where the episode ended with this step, by termination or time limit."""
     episode_return: Float[Array, "*T B"]
     episode_length: Int[Array, "*T B"]
     discounted_return: Float[Array, "*T B"]
     """R_t = γ R_{t−1} + r_t since the episode started, whose variance scales the rewards."""
     member_values: Float[Array, "*T B M"] | None = None
-    """What each critic of an ensemble says; None where there is none."""
+    """Value by each critic of an ensemble; None without an ensemble."""
     complete: Float[Array, "*T B O"] | None = None
-    """What working sensors would have shown; None where no loss asks for it."""
+    """What working sensors would have shown; None unless a loss needs it."""
     seen: Bool[Array, "*T B"] | None = None
-    """Whether anything was seen; None where no loss asks for it."""
+    """True where any sensor gave a reading; None unless a loss needs it."""
 
 
 class IterationKeys(NamedTuple):
-    """The random keys of one iteration, each with one consumer."""
+    """The random keys of one iteration, each used once."""
 
     reset: Key[Array, ""]
     rollout: Key[Array, ""]
     update: Key[Array, ""]
     following: Key[Array, ""]
-    """What the next iteration's keys are made of."""
+    """The key from which the next iteration's keys are split."""
 
 
 def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
@@ -118,13 +126,13 @@ def iteration_keys(key: Key[Array, ""]) -> IterationKeys:
 
 
 def begin(env: AbstractEnv, policy: RecurrentActorCritic, key: Key[Array, ""]) -> RolloutState:
-    """Start a new episode in every environment, with nothing in memory (runs on the host)."""
+    """Start a new episode in every environment, with an empty memory (runs on the host)."""
     env_state, timestep = env.reset(key)
     return _with_empty_memory(env_state, timestep, (env.batch_size, policy.core.state_size))
 
 
 def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Array, " N"]) -> RolloutState:
-    """The same for every seed, with the seeds as the first axis."""
+    """Do :func:`begin` for every seed, with the seeds as the first axis."""
     env_state, timestep = env.reset_seeds(keys)
     return _with_empty_memory(
         env_state, timestep, (keys.shape[0], env.batch_size, state_size_of(policies.core))
@@ -132,7 +140,10 @@ def begin_seeds(env: AbstractEnv, policies: RecurrentActorCritic, keys: Key[Arra
 
 
 def state_size_of(cores: AbstractCore) -> int:
-    """Width of what is carried by cores that have the seeds as the first axis of their arrays; a core itself knows one seed only."""
+    """Return the state size of cores whose arrays have the seeds as the first axis.
+
+    A core itself is written for one seed.
+    """
     one: AbstractCore = jax.eval_shape(lambda cores: jax.tree.map(lambda leaf: leaf[0], cores), cores)
     return int(one.state_size)
 
@@ -145,19 +156,19 @@ def _with_empty_memory(env_state: EnvState, timestep: TimeStep, shape: tuple[int
 
 
 class Exploration(NamedTuple):
-    """The random numbers of a rollout, drawn before it starts: action noise, and what the environment draws."""
+    """The random numbers of a rollout, drawn before it starts: action noise, and those of the environment."""
 
     noise: Float[Array, "*T B A"]
     drawn: Drawn
     chance: Float[Array, "*T B"] | None = None
-    """Uniform between 0 and 1, to decide whether an observation is read through the faults; None where all are."""
+    """Uniform numbers between 0 and 1 that decide which observations are exposed to faults; None if all are."""
 
 
 def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exploration:
-    """Random numbers for T steps of one seed.
+    """Draw the random numbers for T steps of one seed.
 
-    A program of its own: random numbers take longer to compile than the rest of a rollout, and a program without a simulator in it can be kept for
-    the next time.
+    This is a separate program, because random numbers take longer to compile than the rest of a rollout, and a
+    program without a simulator can be cached.
     """
     keys = jax.random.split(key, config.rollout_length)
     noise_keys, env_keys = (
@@ -169,7 +180,7 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
         jax.vmap(lambda key: jax.random.normal(key, (env.batch_size, env.action_size)))(noise_keys),
         config.noise_colour or 0.0,
     )
-    # The number of a key that the split above does not give.
+    # Folding in this number gives a key that is none of those split above.
     chance = (
         jax.random.uniform(jax.random.fold_in(key, config.rollout_length), noise.shape[:2])
         if config.fault_warmup > 0.0
@@ -179,11 +190,12 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
 
 
 def coloured(white: Float[Array, "T B A"], exponent: float) -> Float[Array, "T B A"]:
-    """Standard normal noise whose spectrum over time falls like 1/f^β, from white noise.
+    """Filter white noise into standard normal noise whose spectrum over time falls like 1/f^β.
 
-    A linear filter that is cyclic over the rollout, scaled so that each number is still standard normal by itself: with independent ε of variance 1
-    and the gains g_k of all T frequencies the variance is (1/T) Σ g_k². The mean is filtered like the lowest frequency, so a rollout may lean to
-    one side as a whole. Eberhard et al. (2023) found β = 1 to explore well on most control tasks.
+    The filter is linear and cyclic over the rollout. It is scaled so that each number is still standard normal by
+    itself: with independent ε of variance 1 and the gains g_k of all T frequencies, the variance is (1/T) Σ g_k².
+    The mean is filtered like the lowest frequency, so a rollout may lean to one side as a whole. Eberhard et al.
+    (2023) found β = 1 to explore well on most control tasks.
     """
     if exponent == 0.0:
         return white
@@ -193,10 +205,13 @@ def coloured(white: Float[Array, "T B A"], exponent: float) -> Float[Array, "T B
     return jnp.fft.irfft(jnp.fft.rfft(white, axis=0) * gains[:, None, None], n=steps, axis=0)
 
 
-def share_of_faults(
+def scheduled_fault_share(
     config: RolloutConfig, iterations: int, iteration: Int[Array, ""]
 ) -> Float[Array, ""] | None:
-    """How large a share of the observations is read through the faults in an iteration, counted from 0; None where all are from the start."""
+    """Return the share of observations exposed to faults in an iteration, counted from 0.
+
+    Return None if all observations are exposed from the start.
+    """
     return (
         jnp.minimum(1.0, iteration / (config.fault_warmup * iterations)).astype(jnp.float32)
         if config.fault_warmup > 0.0
@@ -207,10 +222,11 @@ def share_of_faults(
 def read_in_part(
     timestep: TimeStep, chance: Float[Array, " B"] | None, share: Float[Array, ""] | None
 ) -> TimeStep:
-    """A time step of which only that share of the environments is read through the faults, and the others as working sensors show them.
+    """Return a time step in which only a ``share`` of the environments is exposed to faults.
 
-    Blackouts with probability p thereby have the probability ``share`` × p. For faults of single steps only: what a fault remembers, such as the
-    last value that arrived, would not be what was read.
+    The others read what working sensors show. A blackout of probability p then has the probability ``share`` × p.
+    This is for faults of single steps only: a fault with a memory, such as the last value that arrived, would
+    remember what was not read.
     """
     if chance is None or share is None or timestep.complete is None:
         return timestep
@@ -229,10 +245,10 @@ def collect(
     state: RolloutState,
     key: Key[Array, ""],
     cut: int | None = None,
-    faults: Float[Array, ""] | None = None,
+    fault_share: Float[Array, ""] | None = None,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
-    """:func:`roll` with random numbers from ``key``."""
-    return roll(env, config, discount, cut, policy, stats, state, explore(env, config, key), faults)
+    """Do :func:`roll` with random numbers from ``key``."""
+    return roll(env, config, discount, cut, policy, stats, state, explore(env, config, key), fault_share)
 
 
 def roll(
@@ -244,19 +260,20 @@ def roll(
     stats: RunningStats,
     state: RolloutState,
     exploration: Exploration,
-    faults: Float[Array, ""] | None = None,
+    fault_share: Float[Array, ""] | None = None,
     with_truth: bool = False,
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
-    """T steps of every environment of one seed; returns also the value of the observation after the last of them, to bootstrap from.
+    """Make T steps in every environment of one seed.
 
-    Core states are kept at every ``cut``-th step; only at the first if that is None. ``faults`` is the share of the observations that is read through
-    them, while they set in. Rows hold what working sensors would have shown only ``with_truth``.
+    The last result is the value of the observation after them, to bootstrap from. Core states are kept at every
+    ``cut``-th step, or only at the first if it is None. ``fault_share`` is the share of observations exposed to
+    faults while these set in. Rows hold what working sensors would have shown only ``with_truth``.
     """
 
     policy = for_single_steps(policy)
 
     def advance(state: RolloutState, now: Exploration) -> tuple[RolloutState, Trajectory]:
-        return _advance(env, config, discount, policy, stats, state, now, faults, with_truth)
+        return _advance(env, config, discount, policy, stats, state, now, fault_share, with_truth)
 
     state, trajectory = jax.lax.scan(advance, state, exploration)
     trajectory = dataclasses.replace(
@@ -275,10 +292,10 @@ def _advance(
     stats: RunningStats,
     state: RolloutState,
     exploration: Exploration,
-    faults: Float[Array, ""] | None,
+    fault_share: Float[Array, ""] | None,
     with_truth: bool,
 ) -> tuple[RolloutState, Trajectory]:
-    """One row: read, act, step."""
+    """Read, act and step once in every environment."""
     now = state.timestep
     decision = act(
         policy, normalise(stats, now.observation, config.observation_clip), state.core_state, now.is_first
@@ -287,7 +304,7 @@ def _advance(
     env_state, after = env.advance(
         state.env_state, decision.control.actuate(action, env.action_low, env.action_high), exploration.drawn
     )
-    after = read_in_part(after, exploration.chance, faults)
+    after = read_in_part(after, exploration.chance, fault_share)
 
     episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
     discounted_return = discount * jnp.where(now.is_first, 0.0, state.discounted_return) + after.reward
@@ -317,7 +334,7 @@ def _advance(
 def count_step(
     now: TimeStep, after: TimeStep, episode_return: Float[Array, " B"], episode_length: Int[Array, " B"]
 ) -> tuple[Float[Array, " B"], Int[Array, " B"]]:
-    """Return and length of each stream's episode so far, after one more step; both start anew where the episode does."""
+    """Add a step to the return and length of each stream's episode; both restart with the episode."""
     return jnp.where(now.is_first, 0.0, episode_return) + after.reward, jnp.where(
         now.is_first, 0, episode_length
     ) + 1

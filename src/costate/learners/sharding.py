@@ -1,4 +1,4 @@
-"""How the learner is spread over devices: whole seeds first, then the streams of each minibatch. Knows no kind of device."""
+"""Split learning over devices of any kind: whole seeds first, then the streams of each minibatch."""
 
 import dataclasses
 from typing import NamedTuple, TypeVar
@@ -18,22 +18,22 @@ Tree = TypeVar("Tree")
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """The devices that compute one minibatch together, as seen from inside the program of one of them."""
+    """The devices that compute one minibatch together, as seen by the program of one of them."""
 
     count: int
 
     def part(self, array: Array, axis: int) -> Array:
-        """This device's share of ``array`` along ``axis``."""
+        """Return this device's share of ``array`` along ``axis``."""
         if self.count == 1:
             return array
         size = array.shape[axis] // self.count
         return jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(STREAMS) * size, size, axis)
 
     def total(self, tree: Tree) -> Tree:
-        """The sum over the devices, on each of them.
+        """Return the sum over the devices, on each of them.
 
-        All arrays of a kind travel as one: devices wait for each other once for a message, which for the many small arrays of a network would take
-        as long as a short update itself.
+        All arrays of one dtype are sent as one message. Devices wait for each other once per message, and with one
+        message for each small array of a network that would take as long as a short update itself.
         """
         if self.count == 1:
             return tree
@@ -56,9 +56,9 @@ class Layout(NamedTuple):
     """A grid of devices."""
 
     seeds: int
-    """Groups of devices; each trains its share of the seeds and never talks to the others."""
+    """Groups of devices. Each trains its share of the seeds without communication."""
     streams: int
-    """Devices in a group; each takes its share of every minibatch, and gradients are summed."""
+    """Devices in a group. Each takes its share of every minibatch, and gradients are summed."""
 
     @property
     def devices(self) -> int:
@@ -74,9 +74,10 @@ class Layout(NamedTuple):
 
 
 def choose_layout(devices: int | None, available: int, seeds: int, streams: int) -> Layout:
-    """The grid for ``devices`` of the ``available`` ones; for as many as can be used if that is None.
+    """Return the grid for ``devices`` of the ``available`` ones, or for as many as can be used if it is None.
 
-    Seeds need no communication, so as many groups as possible; ``streams`` is the number of streams in a minibatch.
+    Seeds need no communication, so the grid has as many groups as possible. ``streams`` is the number of streams
+    in a minibatch.
     """
     layouts = {layout.devices: layout for layout in _layouts(seeds, streams) if layout.devices <= available}
     if devices is None:
@@ -86,8 +87,9 @@ def choose_layout(devices: int | None, available: int, seeds: int, streams: int)
     works = f"Numbers that work: {', '.join(map(str, sorted(layouts)))}."
     if devices > available:
         raise ConfigError(
-            f"devices is {devices}, but JAX sees {available} ({jax.devices()[0].platform}). {works} A CPU is cut into as many devices as "
-            "JAX_NUM_CPU_DEVICES says; more than there are cores only helps testing."
+            f"devices is {devices}, but JAX sees {available} ({jax.devices()[0].platform}). {works} "
+            "JAX_NUM_CPU_DEVICES sets the number of devices that a CPU is split into; more than its cores are only "
+            "useful for testing."
         )
     what = (
         f"{streams} streams of a minibatch"
@@ -98,7 +100,7 @@ def choose_layout(devices: int | None, available: int, seeds: int, streams: int)
 
 
 def _layouts(seeds: int, streams: int) -> list[Layout]:
-    """All grids that split seeds and streams evenly, those with more groups last."""
+    """Return all grids that split seeds and streams evenly, those with more groups last."""
     return [Layout(s, m) for s in _divisors(seeds) for m in _divisors(streams)]
 
 

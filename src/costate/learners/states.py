@@ -1,7 +1,7 @@
-"""The states that a learner passes to the rest of the library, which knows no more of them than stands here.
+"""The states that a learner passes to the rest of the library, which knows them by these interfaces only.
 
-What a state must have is an abstract variable to Equinox. Type checkers would take that for a field that comes first, so
-they are told of a property.
+Required fields are abstract variables to Equinox. Type checkers would take those for fields that come first, so
+they are shown properties instead.
 """
 
 import abc
@@ -15,7 +15,7 @@ from costate.envs.base import EnvState, TimeStep
 
 
 class LearnerState(eqx.Module):
-    """All that training changes, of one seed or with the seeds as the first axis. Each learner has its own."""
+    """The training state of one seed, or of several as the first axis. Each learner defines its own."""
 
     if TYPE_CHECKING:
 
@@ -30,7 +30,7 @@ class LearnerState(eqx.Module):
 
 
 class StreamState(eqx.Module):
-    """The place of every environment between two rollouts, and what a policy carries along. Each learner has its own."""
+    """State of all environments between two rollouts, with the policy's memory. Each learner defines its own."""
 
     if TYPE_CHECKING:
 
@@ -44,7 +44,7 @@ class StreamState(eqx.Module):
         timestep: eqx.AbstractVar[TimeStep]
 
     def with_env(self, env_state: EnvState) -> "StreamState":
-        """Return the same with another state of the simulator, which may be none."""
+        """Return a copy with another simulator state, which may be None."""
         return dataclasses.replace(self, env_state=env_state)  # type: ignore[call-arg]
 
 
@@ -53,9 +53,9 @@ class Acting(eqx.Module):
 
 
 class Experience(eqx.Module):
-    """The rows of a rollout. Only the learner that collected them looks into them."""
+    """The rows of a rollout, opaque to all but the learner that collected them."""
 
     @property
     @abc.abstractmethod
     def is_first(self) -> Bool[Array, "*N T B"]:
-        """Whether an episode starts with a row."""
+        """True for the first row of each episode."""

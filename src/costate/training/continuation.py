@@ -15,7 +15,7 @@ from costate.config.run_config import (
     to_json,
     with_overrides,
 )
-from costate.learners.rollout import share_of_faults
+from costate.learners.rollout import scheduled_fault_share
 from costate.runs.checkpoint import Checkpoint, folders, newest_steps, readable_records, steps_of
 from costate.runs.history import Stretch, went_on
 from costate.runs.run_directory import Run, open_run, write_config
@@ -145,5 +145,5 @@ def schedules(config: RunConfig, iteration: int) -> dict[str, float]:
     """What depends on how much of the run is over, in an iteration counted from 0."""
     now = jnp.asarray(min(iteration, config.iterations))
     values = config.learner.schedules(config, now)
-    faults = share_of_faults(config.rollout, config.iterations, now)
-    return values if faults is None else values | {"share of the sensor faults": float(faults)}
+    fault_share = scheduled_fault_share(config.rollout, config.iterations, now)
+    return values if fault_share is None else values | {"share of the sensor faults": float(fault_share)}

@@ -1,4 +1,4 @@
-"""From a trajectory to the sequences that the losses of proximal policy optimisation are computed of: advantages, pieces, minibatches."""
+"""Turn a trajectory into the sequences of PPO's losses: advantages, pieces and minibatches."""
 
 import dataclasses
 
@@ -17,29 +17,30 @@ from costate.policies.running_stats import RunningStats, normalise, scale_reward
 
 
 class Rows(eqx.Module):
-    """What the losses need of every step of S streams."""
+    """The inputs of the losses, for each step of S streams."""
 
     observation: Float[Array, "T S O"]
     is_first: Bool[Array, "T S"]
     weight: Float[Array, "T S"]
-    """Share of each row in a mean: equal for all rows of which the action counted, 0 for the others, 1 in sum."""
+    """Weight of each row in a mean: equal for rows whose action took effect, 0 for the others, with sum 1."""
     action: Float[Array, "T S A"]
     log_prob: Float[Array, "T S"]
     value: Float[Array, "T S"]
     advantage: Float[Array, "T S"]
     value_target: Float[Array, "T S"]
     terminal: Float[Array, "T S"]
-    """Share of each row in a mean over those whose control was the last before a termination; 1 in sum, or all 0 if there is none."""
+    """Weight of each row in a mean over the last controls before a termination, with sum 1; all 0 without
+    terminations."""
     member_values: Float[Array, "T S M"] | None = None
-    """What each critic of an ensemble said; None where there is none."""
+    """Value by each critic of an ensemble at collection; None without an ensemble."""
     member_weight: Float[Array, "T S M"] | None = None
-    """Share of each row in a mean over those from which each of them learns; 1 in sum for each."""
+    """Weight of each row in a mean over the rows from which each critic learns, with sum 1 for each."""
     target: Targets | None = None
-    """Co-states where they are known before the losses; None where they are those of the policy which is being learnt."""
+    """Precomputed co-states; None where they are those of the policy that is being trained."""
     complete: Float[Array, "T S O"] | None = None
-    """What working sensors would have shown; None where no auxiliary loss asks for it."""
+    """What working sensors would have shown; None unless an auxiliary loss needs it."""
     seen: Bool[Array, "T S"] | None = None
-    """Whether anything was seen; None where no auxiliary loss asks for it."""
+    """True where any sensor gave a reading; None unless an auxiliary loss needs it."""
 
 
 class Batch(eqx.Module):
@@ -47,18 +48,18 @@ class Batch(eqx.Module):
 
     rows: Rows
     core_state: Float[Array, "S C"]
-    """Where each stream's memory starts."""
+    """State of the core at the start of each stream."""
 
 
 class PrecomputedTargets(eqx.Module):
-    """What is computed of a trajectory before anything is learnt from it, where settings ask for it."""
+    """Optional quantities computed from a trajectory before the first update."""
 
     members: Bool[Array, "B M"] | None = None
-    """From which environments each critic of an ensemble learns."""
+    """Mask of the environments from which each critic of an ensemble learns."""
     target: Targets | None = None
     """Co-states of the slow critic."""
     bonus: Float[Array, "T B"] | None = None
-    """Reward for what the ensemble disagrees about."""
+    """Reward for the ensemble's disagreement."""
 
 
 NOTHING_PRECOMPUTED = PrecomputedTargets()
@@ -67,7 +68,10 @@ NOTHING_PRECOMPUTED = PrecomputedTargets()
 def trajectory_advantages(
     config: PPOConfig, trajectory: Trajectory, reward: Float[Array, "T B"], final_value: Float[Array, " B"]
 ) -> Float[Array, "T B"]:
-    """GAE of every stream. A step that ends an episode passes no credit on; the value after it is that of the true last observation."""
+    """Return the advantages of every stream by GAE.
+
+    A step that ends an episode passes no credit on. The value after it is that of the true last observation.
+    """
     discount = config.discount * trajectory.discount
     trace_decay = jnp.where(trajectory.ends, 0.0, config.trace_decay)
     value = jnp.concatenate([trajectory.value, final_value[None]])
@@ -83,7 +87,7 @@ def make_batch(
     final_value: Float[Array, " B"],
     precomputed: PrecomputedTargets = NOTHING_PRECOMPUTED,
 ) -> Batch:
-    """What the losses need of a trajectory, seen through the statistics with which it was collected."""
+    """Return the inputs of the losses, normalised by the statistics with which the trajectory was collected."""
     reward = trajectory.reward
     if config.reward_scaling == "running-return":
         reward = scale_reward(return_stats, reward, config.reward_clip)
@@ -117,7 +121,7 @@ def make_batch(
 
 
 def cut_streams(rows: Rows, core_state: Float[Array, "P B C"], length: int | None) -> Batch:
-    """Every stream cut into pieces of ``length`` steps, each starting from what the rollout's core carried there."""
+    """Cut every stream into pieces of ``length`` steps, each starting from the core state of the rollout."""
     steps, streams = rows.weight.shape
     length = length or steps
 
@@ -129,14 +133,14 @@ def cut_streams(rows: Rows, core_state: Float[Array, "P B C"], length: int | Non
 
 
 def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALONE) -> Batch:
-    """This device's share of some of the streams, each with all of its steps.
+    """Return this device's share of a minibatch of streams, each with all of its steps.
 
-    Weights and advantages are normalised within the whole minibatch (Appendix E.2), whatever the number of devices.
+    Weights and advantages are normalised within the whole minibatch (Appendix E.2), for any number of devices.
     """
     weight = row_weights(batch.rows.weight[:, streams])
     advantage = batch.rows.advantage[:, streams]
-    # Of equal advantages once leaves what rounding made of their mean, which the division would make as large as any advantage; every further time
-    # leaves less than a millionth of that.
+    # With equal advantages, one subtraction leaves the rounding error of their mean, and the division would make
+    # that as large as any advantage. Each further subtraction leaves less than a millionth of it.
     for _ in range(3):
         advantage = advantage - weighted_sum(advantage, weight)
     advantage = advantage / (jnp.sqrt(weighted_variance(advantage, weight)) + 1e-8)

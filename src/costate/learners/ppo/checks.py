@@ -1,4 +1,4 @@
-"""What can be wrong with the settings of PPO beside those of the rest of a run."""
+"""Checks of PPO's settings against the rest of a run's config."""
 
 from costate._base.errors import ConfigError
 from costate.learners.base import Setup
@@ -7,7 +7,7 @@ from costate.learners.rollout import RolloutConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 
-# Divisors above this are of no use to anybody who asks for one.
+# Larger divisors are not worth suggesting.
 LARGEST_DIVISOR = 10_000
 
 
@@ -18,13 +18,13 @@ def check_ppo(setup: Setup, ppo: PPOConfig) -> None:
     _check_bootstrap(setup, ppo)
     if ppo.learning_rate_decay == "adaptive" and setup.diverged == "slow-down":
         raise ConfigError(
-            "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo that the rate was "
-            "halved. Leave one out."
+            "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo the halving of the "
+            "learning rate. Leave one out."
         )
 
 
 def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:
-    """Sequences in a minibatch: environments, times the pieces that each is cut into."""
+    """Return the number of sequences in a minibatch: environments × pieces per rollout / minibatches."""
     pieces = rollout.rollout_length // (ppo.bptt_length or rollout.rollout_length)
     return rollout.environments * pieces // ppo.minibatches
 
@@ -36,7 +36,7 @@ def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
         divisors = _divisors(rollout.rollout_length)
         raise ConfigError(
             f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout cannot "
-            f"be cut into equal pieces. Lengths that work: {', '.join(map(str, divisors))}."
+            f"be cut into equal pieces. Use one of {', '.join(map(str, divisors))}."
         )
     streams = rollout.environments * (rollout.rollout_length // length)
     if streams % ppo.minibatches:
@@ -44,14 +44,14 @@ def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
         below = rollout.environments // ppo.minibatches * ppo.minibatches
         sizes = " or ".join(str(size) for size in (below, below + ppo.minibatches) if size > 0)
         raise ConfigError(
-            f"{streams} streams ({rollout.environments} environments) cannot be split evenly into {ppo.minibatches} "
-            f"minibatches. Minibatches that work: {', '.join(map(str, allowed))}; or keep {ppo.minibatches} "
+            f"{streams} streams ({rollout.environments} environments) cannot be split evenly into "
+            f"{ppo.minibatches} minibatches. Use {', '.join(map(str, allowed))}; or keep {ppo.minibatches} "
             f"minibatches and use {sizes} environments."
         )
 
 
 def _divisors(number: int) -> list[int]:
-    """Divisors of a number, without those that are too large to be of use."""
+    """Return the divisors of a number up to ``LARGEST_DIVISOR``."""
     return [divisor for divisor in range(1, min(number, LARGEST_DIVISOR) + 1) if number % divisor == 0]
 
 
@@ -64,24 +64,28 @@ def _check_hypotheses(policy: PolicyConfig, ppo: PPOConfig) -> None:
     for name, given in for_ensembles.items():
         if given and policy.ensemble == 1:
             raise ConfigError(
-                f"{name} was given, but it is about several hypotheses and ensemble is 1. Give --ensemble 5, or "
-                f"leave it out."
+                f"{name} was given, but it needs several hypotheses, and ensemble is 1. Give --ensemble 5, or "
+                "leave it out."
             )
     if ppo.costate_gradient == "both" and not policy.core.shows_all:
         core = CORES.name_of(type(policy.core))
         fitting = ", ".join(name for name in CORES.names() if CORES[name].shows_all)
         raise ConfigError(
-            f"costate_gradient is both, but the core {core} carries more than its hidden state. Use one of {fitting}."
+            f"costate_gradient is both, but the core {core} carries more than its hidden state. "
+            f"Use one of {fitting}."
         )
 
 
 def _check_bootstrap(setup: Setup, ppo: PPOConfig) -> None:
-    """A critic learns from each stream by chance; refuse a share that leaves it with none of them more often than not."""
+    """Raise if a critic of an ensemble would learn nothing from most minibatches.
+
+    Each critic learns from each stream with the probability ``bootstrap``.
+    """
     streams = streams_per_minibatch(setup.rollout, ppo)
     nothing = (1.0 - ppo.bootstrap) ** streams
     if setup.policy.ensemble > 1 and nothing > 0.5:
         raise ConfigError(
             f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} stream{'s' if streams > 1 else ''}, so "
-            f"that a critic would learn nothing from {nothing:.0%} of the minibatches. Use at least "
+            f"a critic would learn nothing from {nothing:.0%} of the minibatches. Use at least "
             f"{1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more environments."
         )

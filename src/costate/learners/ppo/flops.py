@@ -1,4 +1,4 @@
-"""Matrix products of PPO for each environment step."""
+"""Floating-point operations of PPO per environment step."""
 
 from costate.learners.base import Setup
 from costate.learners.ppo.config import PPOConfig
@@ -6,9 +6,9 @@ from costate.policies.flops import core_flops, readout_flops
 
 
 def flops_per_env_step(setup: Setup, ppo: PPOConfig) -> float:
-    """Floating-point operations of rollout and update together.
+    """Return the floating-point operations of rollout and update in matrix products.
 
-    The rollout reads every observation once. An epoch reads it again, and its reverse pass takes twice as much,
+    The rollout reads every observation once. Each epoch reads it again, and its reverse pass takes twice as many,
     except that nothing is differentiated by the observation itself.
     """
     policy = setup.policy
@@ -17,6 +17,6 @@ def flops_per_env_step(setup: Setup, ppo: PPOConfig) -> float:
     core = core_flops(policy)
     forward = encoder + core.forward + heads
     reverse = encoder + 2.0 * (core.forward + heads)
-    # The baselines measure the co-state loss too, to be compared, but do not need it.
+    # The baselines also measure the co-state loss for comparison, but do not need it.
     needed = core.target if ppo.costate_coef > 0.0 else 0.0
     return forward + ppo.epochs * (forward + reverse + needed)

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation as in the paper, behind the contract of learners."""
+"""PPO as in the paper, behind the learner contract."""
 
 import jax
 
@@ -14,7 +14,7 @@ from costate.learners.rollout import (
     Trajectory,
     begin_seeds,
     roll,
-    share_of_faults,
+    scheduled_fault_share,
 )
 from costate.learners.sharding import Shards
 from costate.learners.states import Acting, Experience
@@ -28,7 +28,7 @@ from costate.policies.running_stats import RunningStats, normalise
 
 
 class PPOActing(Acting):
-    """A policy that collects, and how far training is."""
+    """The policy that collects a rollout, with the number of the iteration."""
 
     policy: RecurrentActorCritic
     stats: RunningStats
@@ -47,7 +47,7 @@ class PPOExperience(Experience):
 
 
 class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing, PPOExperience]):
-    """Every iteration learns from its own rollout alone."""
+    """On-policy learner: every iteration learns from its own rollout only."""
 
     @property
     def streams(self) -> int:
@@ -67,14 +67,14 @@ class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing,
 
     @property
     def cost_of_a_step(self) -> float:
-        # Learning adds a fifth where physics is slow, and doubles it or more where it is fast.
+        # Learning adds a fifth to the time where physics is slow, and at least doubles it where physics is fast.
         return 1.0
 
     def fresh(self, seed: UInt[Array, ""]) -> TrainState:
         key_policy, key_training = jax.random.split(jax.random.key(seed))
         observation_size, action_size = self.config.observation_size, self.config.task_record.action_size
         policy = build_policy(self.config.policy, key_policy, observation_size, action_size)
-        # From a key of its own, so that all other weights are those of a run without such losses.
+        # A separate key, so that all other weights are those of a run without auxiliary losses.
         key_losses, shape = jax.random.fold_in(key_policy, 5), self.config.policy
         losses = build_losses(
             self.config.losses, key_losses, shape.hidden_size, shape.features, observation_size
@@ -91,7 +91,7 @@ class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing,
         self, env: AbstractEnv, acting: PPOActing, state: RolloutState, exploration: Exploration
     ) -> tuple[RolloutState, PPOExperience]:
         ppo, rollout = self.settings, self.config.rollout
-        faults = share_of_faults(rollout, self.config.iterations, acting.iteration)
+        fault_share = scheduled_fault_share(rollout, self.config.iterations, acting.iteration)
         state, trajectory, final_value = roll(
             env,
             rollout,
@@ -101,7 +101,7 @@ class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing,
             acting.stats,
             state,
             exploration,
-            faults,
+            fault_share,
             with_truth=bool(self.config.losses),
         )
         return state, PPOExperience(trajectory, final_value)

@@ -1,4 +1,4 @@
-"""The paper's four variants, the choices of the authors' released code, and the policy class of Definition 3.2."""
+"""Presets of PPO: the paper's four variants, the authors' code, and the policy class of Definition 3.2."""
 
 from costate.learners.base import Variant
 from costate.learners.ppo.config import PPOConfig

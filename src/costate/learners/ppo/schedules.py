@@ -1,4 +1,4 @@
-"""The learning rate of PPO over a run."""
+"""Schedules of PPO: the learning rate, and the weight of the co-state loss."""
 
 import jax.numpy as jnp
 
@@ -7,20 +7,20 @@ from costate.learners.ppo.config import PPOConfig
 
 
 def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
-    """Step size in an iteration, counted from 0, before it is steered.
+    """Return the scheduled learning rate of an iteration, counted from 0, before any adaptation.
 
-    It stays the same, or falls linearly to reach zero after the last iteration.
+    It is constant, or falls linearly to zero after the last iteration.
     """
     if config.learning_rate_decay == "linear":
         return config.learning_rate * (1.0 - iteration / iterations)
     return jnp.asarray(config.learning_rate)
 
 
-def steered(lr_multiplier: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
-    """Return the multiplier of the step size after an iteration that changed the policy by ``divergence``.
+def adapted(lr_multiplier: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
+    """Return the learning rate multiplier after an iteration that changed the policy by ``divergence``.
 
-    It grows by half if the divergence was less than half of the target, and shrinks by a third if it was more than
-    twice the target, as the penalty of Schulman et al. (2017, Section 4) is steered by other factors. It stays
+    It grows by half if the divergence was less than half the target, and shrinks by a third if it was more than
+    twice the target. Schulman et al. (2017, Section 4) adapt their penalty so, with other factors. It stays
     between 0.1 and 10.
     """
     quicker = jnp.where(divergence < 0.5 * target, lr_multiplier * 1.5, lr_multiplier)

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation with the co-state loss (Algorithm 1 and Appendix E): one update, and the state of training."""
+"""One update of PPO with the co-state loss (Algorithm 1 and Appendix E), and the training state."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ Part = TypeVar("Part")
 
 
 class TrainState(LearnerState):
-    """Everything that training changes."""
+    """The training state of PPO."""
 
     policy: RecurrentActorCritic
     optimiser: PyTree
@@ -34,13 +34,13 @@ class TrainState(LearnerState):
     key: Key[Array, ""]
     iteration: Int[Array, ""]
     slow: RecurrentActorCritic | None = None
-    """A slow average of the policy, where targets come from one."""
+    """Moving average of the policy; None unless targets come from it."""
     pace: Float[Array, ""] | None = None
-    """What the step size has been multiplied by, where it is steered."""
+    """Learning rate multiplier; None unless the learning rate is adaptive. Checkpoints store it under this name."""
     losses: tuple[WeightedLoss, ...] = ()
     """Auxiliary losses with their weights."""
     loss_optimiser: PyTree = None
-    """Optimiser of those weights; None where there are none."""
+    """Optimiser of the auxiliary losses; None without them."""
 
 
 def initial_state(
@@ -50,19 +50,27 @@ def initial_state(
     observation_size: int,
     losses: tuple[WeightedLoss, ...] = (),
 ) -> TrainState:
-    """Training before its first iteration."""
+    """Return the training state before the first iteration."""
     optimiser = make_optimiser(config, iterations=1).init(policy)
     slow = None if config.slow_critic is None else policy
-    pace = jnp.ones((), jnp.float32) if config.learning_rate_decay == "adaptive" else None
-    of_losses = make_optimiser(config, iterations=1).init(losses) if losses else None
-    observation_stats, started = empty_stats((observation_size,)), jnp.zeros((), jnp.int32)
+    lr_multiplier = jnp.ones((), jnp.float32) if config.learning_rate_decay == "adaptive" else None
+    loss_optimiser = make_optimiser(config, iterations=1).init(losses) if losses else None
     return TrainState(
-        policy, optimiser, observation_stats, empty_stats(), key, started, slow, pace, losses, of_losses
+        policy,
+        optimiser,
+        observation_stats=empty_stats((observation_size,)),
+        return_stats=empty_stats(),
+        key=key,
+        iteration=jnp.zeros((), jnp.int32),
+        slow=slow,
+        pace=lr_multiplier,
+        losses=losses,
+        loss_optimiser=loss_optimiser,
     )
 
 
 def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
-    """Clipped Adam whose step size is constant within an iteration."""
+    """Return Adam with gradient clipping and a learning rate that is constant within an iteration."""
     per_iteration = config.epochs * config.minibatches
 
     def step_size(count: Int[Array, ""]) -> Float[Array, ""]:
@@ -74,7 +82,7 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
 
 
 def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
-    """A key beside those that shuffle the epochs: numbered, as they are, and numbered after them."""
+    """Return the key of the bootstrap masks: numbered as the keys that shuffle the epochs, and after them."""
     return jax.random.fold_in(key, config.epochs)
 
 
@@ -85,7 +93,7 @@ def precompute_targets(
     trajectory: Trajectory,
     key: Key[Array, ""],
 ) -> PrecomputedTargets:
-    """Bootstrap masks, slow targets and the reward for exploring, as far as they are asked for."""
+    """Return bootstrap masks, targets of the slow critic and the reward for exploring, where enabled."""
     members, target, bonus = None, None, None
     if trajectory.member_values is not None:
         members = jax.random.bernoulli(key, config.bootstrap, trajectory.member_values.shape[1:])
@@ -102,15 +110,17 @@ def precompute_targets(
         spread = epistemic_spread(
             member_targets(state.policy.core, state.policy.critic, memory_of(state.policy))
         )
-        # A control is rewarded for the observation that it leads to, which is the next row; after the last row there is none to look at.
+        # A control is rewarded for the observation that it leads to, which is in the next row. The last row has
+        # no next row, so it takes its own.
         bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
     return PrecomputedTargets(members, target, bonus)
 
 
 class Learnt(NamedTuple):
-    """What gradients change, with the optimisers' memories.
+    """Weights changed by gradients, with the states of their optimisers.
 
-    Auxiliary losses have an optimiser of their own, so that the length of their gradient does not shorten the policy's.
+    Auxiliary losses have a separate optimiser, so that the norm of their gradient does not affect the clipping of
+    the policy's.
     """
 
     policy: RecurrentActorCritic
@@ -127,9 +137,12 @@ def optimise(
     key: Key[Array, ""],
     shards: Shards,
     costate_scale: Float[Array, ""] | float = 1.0,
-    pace: Float[Array, ""] | None = None,
+    lr_multiplier: Float[Array, ""] | None = None,
 ) -> tuple[Learnt, Metrics]:
-    """K epochs of minibatches over the streams, each computed by all shards together; the metrics are means over the last epoch."""
+    """Make K epochs of minibatch updates over the streams, each computed by all shards together.
+
+    The metrics are means over the last epoch.
+    """
     streams = batch.core_state.shape[0]
     order = jax.vmap(lambda key: jax.random.permutation(key, streams))(jax.random.split(key, config.epochs))
 
@@ -140,8 +153,9 @@ def optimise(
 
     def step(part: Part, gradient: Part, state: PyTree) -> tuple[Part, PyTree]:
         updates, state = optimiser.update(gradient, state, part)
-        # Adam's steps are proportional to its step size.
-        updates = updates if pace is None else jax.tree.map(lambda step: pace * step, updates)
+        # Adam's steps are proportional to its learning rate.
+        if lr_multiplier is not None:
+            updates = jax.tree.map(lambda step: lr_multiplier * step, updates)
         return optax.apply_updates(part, updates), state
 
     def descend(learnt: Learnt, streams: Int[Array, " M"]) -> tuple[Learnt, Any]:
@@ -171,10 +185,13 @@ def update(
     final_value: Float[Array, " B"],
     shards: Shards = ALONE,
 ) -> tuple[TrainState, Metrics]:
-    """Everything between two rollouts of one seed. All shards hold the whole trajectory and end with the same state."""
+    """Do everything between two rollouts of one seed.
+
+    All shards hold the whole trajectory and end with the same state.
+    """
     keys = iteration_keys(state.key)
-    # The return statistics only scale rewards, so they may include this iteration; the observation statistics are part of the policy, and merging
-    # them before the update would make the first importance ratio differ from 1.
+    # The return statistics only scale rewards, so they may include this iteration. The observation statistics are
+    # part of the policy: merging them before the update would make the first importance ratio differ from 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
     precomputed = precompute_targets(
         config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update)
@@ -204,7 +221,9 @@ def update(
     metrics["training/learning_rate"] = learning_rate(config, iterations, state.iteration) * (
         1.0 if state.pace is None else state.pace
     )
-    pace = None if state.pace is None else steered(state.pace, metrics["losses/approx_kl"], config.target_kl)
+    lr_multiplier = (
+        None if state.pace is None else adapted(state.pace, metrics["losses/approx_kl"], config.target_kl)
+    )
     state = TrainState(
         policy,
         learnt.optimiser,
@@ -213,7 +232,7 @@ def update(
         keys.following,
         state.iteration + 1,
         slow,
-        pace,
+        lr_multiplier,
         learnt.losses,
         learnt.loss_optimiser,
     )

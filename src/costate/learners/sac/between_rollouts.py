@@ -1,4 +1,4 @@
-"""What soft actor-critic does between two rollouts: remember the new rows, then so many updates, or none while warming up."""
+"""The learning step of soft actor-critic: store the new rows, then make updates unless warming up."""
 
 import functools
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from costate.policies.running_stats import empty_stats, merge
 
 
 class SACTrainState(LearnerState):
-    """Everything that training changes."""
+    """The training state of soft actor-critic."""
 
     learner: SACState
     replay: Replay | None
-    """None only where a state is stored or used to act."""
+    """None only in states that are saved, or used to act."""
     key: Key[Array, ""]
     iteration: Int[Array, ""]
 
@@ -41,9 +41,9 @@ def fresh_sac(
     action_size: int,
     auxiliary: Sequence[AuxiliaryLossConfig] = (),
 ) -> SACTrainState:
-    """Training before its first iteration."""
+    """Return the training state before the first iteration."""
     key_networks, key_training = jax.random.split(key)
-    # From a key of its own, so that all other weights are those of a run without such losses.
+    # A separate key, so that all other weights are those of a run without auxiliary losses.
     losses = build_losses(
         auxiliary, jax.random.fold_in(key, 2), policy.hidden_size, policy.features, observation_size
     )
@@ -52,7 +52,7 @@ def fresh_sac(
     )
     rows = config.replay.rows(rollout.environments)
     networks = learner.networks
-    remembered = (
+    memory_size = (
         networks.actor.core.state_size + networks.critic.core.state_size
         if config.replay.start == "stored"
         else 0
@@ -63,19 +63,19 @@ def fresh_sac(
         observation_size,
         action_size,
         config.replay.storage,
-        remembered,
+        memory_size,
         with_complete=config.sighted or bool(losses),
     )
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 
 
 def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether an iteration, counted from 0, still does random controls; then also nothing is learnt from it."""
+    """Return whether an iteration, counted from 0, is part of the warm-up: random controls and no updates."""
     return iteration < warmup_iterations(config, rollout)
 
 
 def with_statistics(learner: SACState, rows: ReplayRows) -> SACState:
-    """The learner with what these rows show in its statistics; dark observations show nothing."""
+    """Return the learner with these rows merged into its statistics, except blacked-out observations."""
     stats = merge(learner.observation_stats, rows.observation, rows.seen)
     return SACState(learner.networks, learner.target, learner.optimiser, stats)
 
@@ -89,7 +89,7 @@ def learn(
     shards: Shards = ALONE,
     iterations: int = 1,
 ) -> tuple[SACTrainState, Metrics]:
-    """Do everything between two rollouts of one seed. ``iterations`` is the length of the run."""
+    """Do everything between two rollouts of one seed."""
     assert state.replay is not None, "a learner has its replay attached"
     keys = iteration_keys(state.key)
     replay = append(state.replay, rows)
@@ -111,14 +111,14 @@ def learn(
         learner = with_statistics(learner, rows) if config.observation_statistics == "running" else learner
         return learner, jax.tree.map(lambda metric: metric.mean(), metrics)
 
-    def watch(learner: SACState) -> tuple[SACState, Metrics]:
-        nothing = jax.tree.map(
+    def only_watch(learner: SACState) -> tuple[SACState, Metrics]:
+        no_metrics = jax.tree.map(
             lambda leaf: jnp.full(leaf.shape, jnp.nan), jax.eval_shape(improve, learner)[1]
         )
-        return with_statistics(learner, rows), nothing
+        return with_statistics(learner, rows), no_metrics
 
     warming = warming_up(config, rollout, state.iteration)
-    learner, metrics = jax.lax.cond(warming, watch, improve, state.learner)
+    learner, metrics = jax.lax.cond(warming, only_watch, improve, state.learner)
     metrics["costate/cosine"] = 1.0 - metrics["losses/costate"]
     metrics["training/updates"] = jnp.where(warming, 0.0, updates)
     return SACTrainState(learner, replay, keys.following, state.iteration + 1), metrics | episode_metrics(

@@ -1,4 +1,4 @@
-"""What can be wrong with the settings of soft actor-critic beside those of the rest of a run."""
+"""Checks of soft actor-critic's settings against the rest of a run's config."""
 
 from costate._base.counted import counted
 from costate._base.errors import ConfigError
@@ -10,7 +10,7 @@ from costate.policies.readouts.gaussian import GaussianReadoutConfig
 
 
 def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
-    """Iterations of random controls before the first that learns: as many as were asked for, and until a window fits."""
+    """Return the iterations of random controls before learning: ``warmup_steps``, and until a window fits."""
     return max(
         -(-config.warmup_steps // rollout.steps_per_iteration),
         -(-config.replay.window // rollout.rollout_length),
@@ -21,45 +21,45 @@ def check_sac(setup: Setup, config: SACConfig) -> None:
     """Raise unless the settings fit the policy, the rollout, the task and the length of the run."""
     if setup.policy.ensemble > 1 or setup.policy.features != setup.policy.hidden_size:
         raise ConfigError(
-            "An ensemble, or features of another width than the hidden state, need PPO: leave --ensemble and "
+            "An ensemble, or features of another width than the hidden state, need PPO. Leave --ensemble and "
             "--feature-size out."
         )
     check_rollout(setup.rollout, config, setup.iterations)
     if config.critic == "sighted" and not setup.task_record.observes_state:
         raise ConfigError(
             f"The critic is sighted and has no memory, but what {setup.task_record.name} shows without blackouts "
-            f"does not determine its state either. Use --critic recurrent."
+            "does not determine its state either. Use --critic recurrent."
         )
     _check_readout(setup)
 
 
 def check_rollout(rollout: RolloutConfig, config: SACConfig, iterations: int) -> None:
+    """Raise unless the settings fit the rollout and the length of the run."""
     steps = rollout.steps_per_iteration
     if steps % config.steps_per_update:
         raise ConfigError(
-            f"An iteration of {steps} steps ({rollout.environments} environments × {rollout.rollout_length}) has no "
-            f"whole number of updates at one for every {config.steps_per_update}. Use a divisor of {steps} for "
-            f"steps_per_update."
+            f"steps_per_update is {config.steps_per_update}, which does not divide an iteration of {steps} steps "
+            f"({rollout.environments} environments × {rollout.rollout_length}). Use a divisor of {steps}."
         )
     if config.explorers >= rollout.environments:
         raise ConfigError(
-            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and one of them "
-            f"at least must do what the policy says. Use at most {rollout.environments - 1} explorers, or more "
-            f"environments."
+            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and at least one "
+            f"of them must follow the policy. Use at most {rollout.environments - 1} explorers, or more "
+            "environments."
         )
     warming = warmup_iterations(config, rollout)
     if warming >= iterations:
         raise ConfigError(
             f"warmup_steps is {config.warmup_steps}, so learning would start after {warming * steps:,} environment "
             f"steps of random controls, but the run ends after {iterations * steps:,} "
-            f"({counted(iterations, 'iteration')} of {steps:,} steps). Ask for at least --steps "
-            f"{(warming + 1) * steps}, or for fewer --warmup-steps."
+            f"({counted(iterations, 'iteration')} of {steps:,} steps). Use at least --steps "
+            f"{(warming + 1) * steps}, or fewer --warmup-steps."
         )
     rows = config.replay.rows(rollout.environments)
     if rows < rollout.rollout_length:
         raise ConfigError(
             f"A replay of {config.replay.capacity} steps keeps {rows} rows of each environment, fewer than the "
-            f"{rollout.rollout_length} that one iteration adds. Use a capacity of at least "
+            f"{rollout.rollout_length} of one iteration. Use a capacity of at least "
             f"{rollout.rollout_length * rollout.environments}."
         )
 
@@ -77,6 +77,6 @@ def _check_readout(setup: Setup) -> None:
         and readout.initial_deviation != GaussianReadoutConfig.initial_deviation
     ):
         raise ConfigError(
-            f"initial_deviation is {readout.initial_deviation}, but soft actor-critic learns how widely to explore, "
-            f"so that it would have no effect. Leave it out, or use --algorithm ppo."
+            f"initial_deviation is {readout.initial_deviation}, but it would have no effect, because soft "
+            "actor-critic learns how widely to explore. Leave it out, or use --algorithm ppo."
         )

@@ -1,4 +1,4 @@
-"""Recurrent soft actor-critic behind the contract of learners."""
+"""Recurrent soft actor-critic behind the learner contract."""
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ from costate._base.types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractLearner, Collected, Metrics, Sequence
 from costate.learners.replay import Replay, ReplayRows, replay_bytes
-from costate.learners.rollout import Exploration, share_of_faults
+from costate.learners.rollout import Exploration, scheduled_fault_share
 from costate.learners.sac.between_rollouts import (
     SACTrainState,
     fresh_sac,
@@ -29,7 +29,10 @@ from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, read_
 
 
 class SACActing(Acting):
-    """An actor that collects, the critic where its memory is stored, and how far training is."""
+    """The actor that collects a rollout, with the number of the iteration.
+
+    The critic is included only if its memory is stored.
+    """
 
     actor: RecurrentActor
     critic: RecurrentCritic | None
@@ -38,7 +41,7 @@ class SACActing(Acting):
 
 
 class SACExperience(Experience):
-    """New rows for the replay, and how episodes went."""
+    """New rows for the replay, with the returns and lengths of episodes."""
 
     rows: ReplayRows
     episodes: Episodes
@@ -49,7 +52,7 @@ class SACExperience(Experience):
 
 
 class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACActing, SACExperience]):
-    """Every iteration adds its rollout to a replay, and learns from windows of all that is in it."""
+    """Off-policy learner: every iteration adds its rollout to a replay, and learns from windows of it."""
 
     @property
     def streams(self) -> int:
@@ -57,12 +60,13 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
 
     @property
     def worth_a_device(self) -> int:
-        # An update is short, and each device has the whole replay.
+        # An update is short, and each device holds the whole replay.
         return 4
 
     @property
     def spreads_products(self) -> bool:
-        # A share of a batch of short windows has a few hundred rows: to hand half of a product to another thread takes as long as the product.
+        # A share of a batch of short windows has a few hundred rows. Handing half of a product to another thread
+        # takes as long as the product.
         return False
 
     @property
@@ -85,14 +89,15 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
 
     def acting(self, state: SACTrainState) -> SACActing:
         actor = state.learner.networks.actor
-        return SACActing(actor, self._stored(state), state.learner.observation_stats, state.iteration)
+        critic = self._critic_in_rollout(state)
+        return SACActing(actor, critic, state.learner.observation_stats, state.iteration)
 
-    def _stored(self, state: SACTrainState) -> RecurrentCritic | None:
-        """The critic, where rows store what it remembers."""
+    def _critic_in_rollout(self, state: SACTrainState) -> RecurrentCritic | None:
+        """Return the critic if rows store its memory, else None."""
         return state.learner.networks.critic if self.settings.replay.start == "stored" else None
 
     def begin(self, env: AbstractEnv, states: SACTrainState, keys: Key[Array, " N"]) -> SACRolloutState:
-        return begin_sac(env, states.learner.networks.actor, self._stored(states), keys)
+        return begin_sac(env, states.learner.networks.actor, self._critic_in_rollout(states), keys)
 
     def roll(
         self, env: AbstractEnv, acting: SACActing, state: SACRolloutState, exploration: Exploration
@@ -108,7 +113,7 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
             state,
             exploration,
             sac.sighted or bool(self.config.losses),
-            share_of_faults(rollout, self.config.iterations, acting.iteration),
+            scheduled_fault_share(rollout, self.config.iterations, acting.iteration),
             sac.explorers,
             sac.sighted,
         )
@@ -168,7 +173,7 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
 
 
 def _with_replay(state: SACTrainState, replay: Replay | None) -> SACTrainState:
-    # Not by `dataclasses.replace`, because states can also be made of shapes alone.
+    # Not by `dataclasses.replace`, because leaves of a state can also be shapes without numbers.
     changed: SACTrainState = eqx.tree_at(
         lambda state: state.replay,
         state,

@@ -1,4 +1,4 @@
-"""The four variants off-policy."""
+"""Presets of soft actor-critic: the paper's four variants, off-policy."""
 
 from costate.learners.base import Variant
 from costate.learners.sac.config import SACConfig

@@ -1,6 +1,6 @@
-"""Environment × actor → rows for the replay, in one compiled loop.
+"""Rollouts of soft actor-critic: environment × actor → rows for the replay, in one compiled loop.
 
-It is like the paper's rollout, without the values that on-policy learning needs.
+They are like the paper's rollouts, without the values that on-policy learning needs.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from costate.policies.sac_networks import RecurrentActor, RecurrentCritic, act_o
 
 
 class SACRolloutState(StreamState):
-    """The place of every stream between two iterations."""
+    """State of all streams between two iterations."""
 
     env_state: EnvState
     timestep: TimeStep
     core_state: Float[Array, "*N B C"]
     critic_state: Float[Array, "*N B G"] | None
-    """The critic's memory, where it is stored with every row."""
+    """The critic's memory; None unless it is stored with every row."""
     before: Float[Array, "*N B A"]
     """The control before the observation."""
     episode_return: Float[Array, "*N B"]
@@ -37,7 +37,7 @@ class SACRolloutState(StreamState):
 def begin_sac(
     env: AbstractEnv, actors: RecurrentActor, critics: RecurrentCritic | None, keys: Key[Array, " N"]
 ) -> SACRolloutState:
-    """Start an episode in every environment of every seed, with nothing in memory (runs on the host)."""
+    """Start an episode in every environment of every seed, with an empty memory (runs on the host)."""
     env_state, timestep = env.reset_seeds(keys)
     shape = (keys.shape[0], env.batch_size)
     widths = (
@@ -72,17 +72,16 @@ def roll_sac(
     state: SACRolloutState,
     exploration: Exploration,
     with_complete: bool = False,
-    faults: Float[Array, ""] | None = None,
+    fault_share: Float[Array, ""] | None = None,
     explorers: int = 0,
     sighted: bool = True,
 ) -> tuple[SACRolloutState, ReplayRows, Episodes]:
     """Make T steps of every environment of one seed, by the actor, or by uniform controls in the warm-up.
 
-    A ``critic`` is given where rows store what both networks remember. With ``with_complete`` rows store
-    what working sensors would have shown, which a ``sighted`` critic reads. ``faults`` is the share of the
-    observations that is read through them, while they set in. The first ``explorers`` environments always
-    act by uniform controls. Their returns say nothing about the policy, so the ends of their episodes are
-    left out.
+    A ``critic`` is given if rows store the memories of both networks. With ``with_complete`` rows store what
+    working sensors would have shown, which a ``sighted`` critic reads. ``fault_share`` is the share of
+    observations exposed to faults while these set in. The first ``explorers`` environments always act by
+    uniform controls. Their returns say nothing about the policy, so the ends of their episodes are left out.
     """
     explores = jnp.arange(env.batch_size) < explorers
     actor = dataclasses.replace(actor, core=actor.core.unstacked())
@@ -114,7 +113,7 @@ def roll_sac(
         env_state, after = env.advance(
             state.env_state, distribution.actuate(action, env.action_low, env.action_high), drawn.drawn
         )
-        after = read_in_part(after, drawn.chance, faults)
+        after = read_in_part(after, drawn.chance, fault_share)
         episode_return, episode_length = count_step(now, after, state.episode_return, state.episode_length)
         row = ReplayRows(
             now.observation,

@@ -1,4 +1,4 @@
-"""One gradient step of soft actor-critic, and everything that it changes."""
+"""One gradient step of soft actor-critic, and the state that it changes."""
 
 import dataclasses
 from typing import TypeVar
@@ -24,7 +24,7 @@ Part = TypeVar("Part", RecurrentActor, RecurrentCritic, tuple[WeightedLoss, ...]
 
 
 class SACState(eqx.Module):
-    """Everything that learning changes except the replay."""
+    """The training state of soft actor-critic without the replay."""
 
     networks: Networks
     target: RecurrentCritic
@@ -46,7 +46,7 @@ def initial_sac_state(
     networks = Networks(
         build_actor(policy, key_actor, observation_size, action_size),
         build_critic(
-            critics_parts(config, policy),
+            critic_config(config, policy),
             config.critic_head,
             config.head_width,
             key_critic,
@@ -59,24 +59,24 @@ def initial_sac_state(
     return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
 
 
-def critics_parts(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
-    """Return the parts of a critic: those of the actor, but no memory where it sees everything."""
+def critic_config(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
+    """Return the config of a critic: that of the actor, but without a memory if the critic is sighted."""
     return dataclasses.replace(policy, core=MemorylessConfig()) if config.sighted else policy
 
 
 def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:
-    """Return one Adam for everything; only the step size is shared, because it works by components."""
+    """Return one Adam for all weights. It works by components, so that only the learning rate is shared."""
     return optax.adam(config.learning_rate)
 
 
 def clip_parts(gradient: Networks, limit: float) -> Networks:
-    """Clip the gradients of actor and critic separately: their lengths have nothing to do with each other."""
+    """Clip the gradients of actor and critic separately, because their norms are unrelated."""
 
     def clip(part: Part) -> Part:
-        shorter: Part = jax.tree.map(
+        clipped: Part = jax.tree.map(
             lambda leaf: leaf * jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(part), 1e-12)), part
         )
-        return shorter
+        return clipped
 
     losses = clip(gradient.losses) if gradient.losses else ()
     return Networks(clip(gradient.actor), clip(gradient.critic), gradient.log_temperature, losses)
