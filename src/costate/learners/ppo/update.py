@@ -11,7 +11,7 @@ from costate.learners.averages import Metrics, episode_metrics, weighted_varianc
 from costate.learners.ppo.batch import Batch, PrecomputedTargets, Rows, make_batch, take_minibatch
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
-from costate.learners.ppo.schedules import learning_rate, steered
+from costate.learners.ppo.schedules import adapted, learning_rate
 from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.learners.sharding import ALONE, Shards
 from costate.learners.states import LearnerState
