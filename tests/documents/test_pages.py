@@ -30,7 +30,9 @@ from costate.deploy import numpy_runtime
 from costate.deploy.bundle import pack
 from costate.deploy.onnx_graph import onnx_model
 from costate.envs.tasks import TASKS
+from costate.learners import LEARNERS
 from costate.learners.rollout import RolloutConfig
+from costate.losses import LOSSES
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts import READOUTS
@@ -59,6 +61,8 @@ def read_sensors():
     raise KeyboardInterrupt("no more readings")
 def apply(action): assert action.shape == (6,)
 """
+# Modules that read the names of parts when they are imported.
+CHOICES_ARE_READ_BY = ("costate.cli.commands.train", "costate.cli.choices", "costate.config.presets")
 # Snippets that cannot run here, by a part of their text, with the reason. They are reported as skipped.
 CANNOT_RUN: dict[str, str] = {}
 # Snippets that take seconds.
@@ -71,16 +75,18 @@ def workplace(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.syspath_prepend(str(tmp_path))
-    # As in a new process: the choices of a core are those that exist when the command is loaded.
-    monkeypatch.delitem(sys.modules, "costate.cli.commands.train", raising=False)
+    # As in a new process: the choices of a part are those that exist when the command is loaded.
+    for module in CHOICES_ARE_READ_BY:
+        monkeypatch.delitem(sys.modules, module, raising=False)
     (tmp_path / "my_robots.py").write_text(ROBOTS)
     (tmp_path / "my_robot.py").write_text(ROBOT)
     for folder in ("examples", "benchmarks"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    registries = (TASKS, CORES, READOUTS)
+    registries = (TASKS, CORES, READOUTS, LOSSES, LEARNERS)
     before, modules = [dict(registry._items) for registry in registries], set(sys.modules)
     yield tmp_path
-    sys.modules.pop("costate.cli.commands.train", None)
+    for module in CHOICES_ARE_READ_BY:
+        sys.modules.pop(module, None)
     for registry, items in zip(registries, before, strict=True):
         registry._items.clear()
         registry._items.update(items)

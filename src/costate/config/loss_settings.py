@@ -7,12 +7,14 @@ from typing import Any
 from costate._base.errors import ConfigError
 from costate.losses import LOSSES, AuxiliaryLossConfig
 
-LOSS_SETTINGS: dict[str, tuple[str, "dataclasses.Field[Any]"]] = {
-    f"{name.replace('-', '_')}_{field.name}": (name, field)
-    for name in LOSSES.names()
-    for field in dataclasses.fields(LOSSES[name])
-}
-"""Flat name → the loss and its field, of all registered losses."""
+
+def loss_settings() -> dict[str, tuple[str, "dataclasses.Field[Any]"]]:
+    """Return flat name → the loss and its field, of all losses that are registered by now."""
+    return {
+        f"{name.replace('-', '_')}_{field.name}": (name, field)
+        for name in LOSSES.names()
+        for field in dataclasses.fields(LOSSES[name])
+    }
 
 
 def flat_losses(losses: Sequence[AuxiliaryLossConfig]) -> dict[str, Any]:
@@ -20,7 +22,7 @@ def flat_losses(losses: Sequence[AuxiliaryLossConfig]) -> dict[str, Any]:
     given = {LOSSES.name_of(type(loss)): loss for loss in losses}
     return {
         flat: getattr(given.get(name, LOSSES[name]()), field.name)
-        for flat, (name, field) in LOSS_SETTINGS.items()
+        for flat, (name, field) in loss_settings().items()
     }
 
 
@@ -28,7 +30,7 @@ def losses_of(flat: Mapping[str, Any]) -> tuple[AuxiliaryLossConfig, ...]:
     """Return the losses with a weight above 0; the inverse of :func:`flat_losses`."""
     found = []
     for name in LOSSES.names():
-        values = {field.name: flat[key] for key, (owner, field) in LOSS_SETTINGS.items() if owner == name}
+        values = {field.name: flat[key] for key, (owner, field) in loss_settings().items() if owner == name}
         loss = LOSSES[name](**values)
         if loss.coef > 0.0:
             found.append(loss)

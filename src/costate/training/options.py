@@ -10,7 +10,7 @@ from costate._base.errors import ConfigError
 from costate._base.other_names import OTHER_NAMES, instead_of
 from costate._base.plain_data import chosen_parts, encode
 from costate._base.registry import nearest
-from costate.config.loss_settings import LOSS_SETTINGS, flat_losses, losses_of
+from costate.config.loss_settings import flat_losses, loss_settings, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig, with_overrides
@@ -81,7 +81,7 @@ def run_config(
     base = preset(chosen, task)
     if algorithm is not None:
         check_preset(chosen, task, algorithm)
-    losses = {name: options.pop(name) for name in LOSS_SETTINGS if name in options}
+    losses = {name: options.pop(name) for name in loss_settings() if name in options}
     if losses and "losses" in options:
         raise ConfigError(
             f"losses and {', '.join(losses)} were both given. Give the losses in one of the two ways."

@@ -17,7 +17,7 @@ from costate.cli.arguments import read_arguments
 from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
 from costate.cli.help_text import HelpLayout
 from costate.cli.settings import flag_of, sentences_of, settings_of
-from costate.config.loss_settings import LOSS_SETTINGS, flat_losses, losses_of
+from costate.config.loss_settings import flat_losses, loss_settings, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig
@@ -123,7 +123,7 @@ def _arguments_of(name: str) -> type[Any]:
             Annotated[field.type, tyro.conf.arg(help=_about_loss(loss, field.name))],
             getattr(LOSSES[loss](), field.name),
         )
-        for flat, (loss, field) in LOSS_SETTINGS.items()
+        for flat, (loss, field) in loss_settings().items()
     ]
     made = dataclasses.make_dataclass(
         "TrainArguments",
@@ -158,7 +158,7 @@ LAYOUT = HelpLayout(
     groups={
         "Run": ("preset", "steps", "seed", "seeds", "out", "overwrite", "resume", "devices", "diverged"),
         "Task and sensors": ("task", "sensors"),
-        "Learner": ("algorithm", *LEARNER_PARTS, "learner", *LOSS_SETTINGS, "rollout"),
+        "Learner": ("algorithm", *LEARNER_PARTS, "learner", *loss_settings(), "rollout"),
         "Policy": ("core", "readout", "policy"),
         "Logging": ("evaluate_every", "checkpoint_every", "live", "port", "wandb"),
     },
@@ -369,7 +369,7 @@ def _run_config(arguments: CommonArguments) -> RunConfig:
         sensors=arguments.sensors,
         rollout=arguments.rollout,
         learner=_learner(arguments),
-        losses=losses_of({name: getattr(arguments, name) for name in LOSS_SETTINGS}),
+        losses=losses_of({name: getattr(arguments, name) for name in loss_settings()}),
     )
 
 
