@@ -1,6 +1,7 @@
 """Runs that are made longer or shorter, and their recorded history."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import shutil
@@ -241,6 +242,21 @@ def test_steps_that_were_edited_by_hand_are_noticed(copy):
     )
     with pytest.raises(ConfigError, match=r"from 1200 to 8000"):
         resume(copy.path, steps=4 * ITERATION)
+
+
+@pytest.mark.parametrize("name", [7, ["LQR"]])
+def test_a_checkpoint_whose_config_cannot_be_does_not_stop_the_one_before(copy, name, capsys):
+    """Its digest is right, as somebody would make it who means harm."""
+    file = sorted(copy.checkpoints.glob("step_*"))[-1] / "checkpoint.json"
+    record = json.loads(file.read_text())
+    del record["digest"]
+    record["config"]["task"] = name
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps(record | {"digest": digest}))
+    assert cli.main(["train", "--resume", str(copy.path)]) == 0
+    said = " ".join(capsys.readouterr())
+    assert f"config.task is {name!r}, but it should be str" in said
+    assert "Falling back to step_" in said
 
 
 def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):

@@ -1,5 +1,6 @@
 """How a run goes on: what may be changed then, what may not and why, and what is noted of it."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -77,19 +78,23 @@ def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
 
 def check_edited(run: Run) -> None:
     """Raise if the steps were changed in config.json by hand: nothing would be noted of it, and nobody could do the run again."""
-    if run.history:
-        known = {run.history[-1].steps}
-    else:
-        # None where no record can be read, which is no matter of the steps.
-        known = {
-            from_json(record.config).total_steps for record in readable_records(run.checkpoints)[-1:]
-        } or {run.config.total_steps}
-    if run.config.total_steps not in known:
-        before = known.pop()
+    before = run.history[-1].steps if run.history else _steps_of_newest(run)
+    if run.config.total_steps != before:
         raise ConfigError(
             f"steps was changed in {run.path / 'config.json'} from {before} to {run.config.total_steps}. Put {before} back, and let the run be made "
             f"longer or shorter by: costate train --resume {run.path} --steps {run.config.total_steps}"
         )
+
+
+def _steps_of_newest(run: Run) -> int:
+    """Return the steps that the newest readable checkpoint was to have; the run's own where there is none.
+
+    That a record cannot be read is no matter of the steps: whoever loads it says so, and takes an older one.
+    """
+    for record in reversed(readable_records(run.checkpoints)):
+        with contextlib.suppress(ConfigError):
+            return from_json(record.config).total_steps
+    return run.config.total_steps
 
 
 def check_alike(runs: Sequence[Run]) -> None:
