@@ -400,9 +400,10 @@ def _changes(run: pathlib.Path, config: RunConfig, parsed: CommonArguments, argu
     # A part with another name gets its default settings.
     names = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(parsed)}
     policy, learner = with_parts(parsed.policy, names), with_parts(_learner(parsed), names)
-    wanted = _run_config(dataclasses.replace(parsed, policy=policy, learner=learner))  # type: ignore[call-arg]
+    changed = dataclasses.replace(parsed, policy=policy, learner=learner)  # type: ignore[call-arg]
+    wanted = _run_config(changed)
     if set(wanted.losses) == set(config.losses):
-        # Flags have no order.
+        # The order of flags has no meaning.
         wanted = dataclasses.replace(wanted, losses=config.losses)
     refused = refusals(config, wanted)
     if refused:
