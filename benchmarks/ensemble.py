@@ -14,7 +14,7 @@ import jax
 
 from costate.config.presets import preset
 from costate.envs.factory import make_env
-from costate.training.programs import compile_programs, fresh_states, learner_layout, start_episodes
+from costate.training.programs import compile_programs, fresh_states, learner_grid, start_episodes
 from costate.training.startup import prepare_jax
 
 SIZES = (1, 2, 5, 10)
@@ -28,7 +28,7 @@ def seconds(task: str, ensemble: int) -> tuple[float, float]:
     with contextlib.closing(make_env(task, config.rollout.environments, (0,), config.sensors)) as env:
         states = fresh_states(config, (0,))
         start = start_episodes(config, env, states)
-        programs = compile_programs(config, env, states, start, learner_layout(config, 1, None))
+        programs = compile_programs(config, env, states, start, learner_grid(config, 1, None))
         states = programs.place(states)
         rollouts, updates = [], []
         for _ in range(REPEATS):

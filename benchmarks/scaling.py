@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from costate.config.presets import preset
 from costate.config.run_config import RunConfig
 from costate.envs.factory import make_env
-from costate.training.programs import compile_programs, fresh_states, learner_layout, start_episodes
+from costate.training.programs import compile_programs, fresh_states, learner_grid, start_episodes
 from costate.training.startup import forget_uncacheable, prepare_jax
 
 SWEEPS: dict[str, tuple[int, ...]] = {
@@ -91,10 +91,10 @@ def measure(task: str, settings: dict[str, Any]) -> dict[str, float]:
     """Return medians over iterations, after compilation."""
     prepare_jax()
     config, seeds = configured(task, settings), tuple(range(settings["seeds"]))
-    layout = learner_layout(config, len(seeds), settings["devices"])
+    grid = learner_grid(config, len(seeds), settings["devices"])
     with contextlib.closing(make_env(task, config.rollout.environments, seeds, config.sensors)) as env:
         states = fresh_states(config, seeds)
-        programs = compile_programs(config, env, states, start_episodes(config, env, states), layout)
+        programs = compile_programs(config, env, states, start_episodes(config, env, states), grid)
         states = programs.place(states)
         collects: list[float] = []
         updates: list[float] = []

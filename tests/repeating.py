@@ -85,10 +85,10 @@ def compiled_once() -> Iterator[None]:
     """
     kept: dict[object, AbstractIteration] = {}
 
-    def compile_once(config, env, states, rollout_state, layout):
-        which = dataclasses.replace(config, seed=0), layout
+    def compile_once(config, env, states, rollout_state, grid):
+        which = dataclasses.replace(config, seed=0), grid
         if which not in kept:
-            kept[which] = compile_iteration(config, env, states, rollout_state, layout)
+            kept[which] = compile_iteration(config, env, states, rollout_state, grid)
         return kept[which]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -39,18 +39,18 @@ from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.learners import learner_for
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sharding import SEEDS, Layout
+from costate.learners.sharding import SEEDS, DeviceGrid
 from costate.policies.policy import PolicyConfig
 from costate.runs.checkpoint import folders
 from costate.runs.run_directory import open_run
 from costate.training.iteration import OneProgram, TwoPrograms, compile_iteration
 from costate.training.loop import resume, train
 from costate.training.programs import (
+    choose_rollout_sharding,
     compile_programs,
     fresh_states,
     lower_collect,
     lower_explore,
-    rollout_stage,
     start_episodes,
 )
 
@@ -298,8 +298,8 @@ def pendulum_config():
     )
 
 
-def collected(seeds, layout):
-    """Roll out new runs with two environments each on the devices of a layout.
+def collected(seeds, grid):
+    """Roll out new runs with two environments each on the devices of a grid.
 
     Return the devices and the trajectory.
     """
@@ -307,25 +307,27 @@ def collected(seeds, layout):
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
     states = fresh_states(config, seeds)
     start = start_episodes(config, env, states)
-    placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
-    stage = rollout_stage(env, layout, placement)
-    explore = lower_explore(config, env, states, stage).compile()
-    collect = lower_collect(config, env, states, start, explore.out_info, stage).compile()
-    acting, keys, start = jax.device_put((learner_for(config).acting(states), states.key, start), stage)
+    placement = NamedSharding(grid.mesh(), PartitionSpec(SEEDS))
+    rollout_sharding = choose_rollout_sharding(env, grid, placement)
+    explore = lower_explore(config, env, states, rollout_sharding).compile()
+    collect = lower_collect(config, env, states, start, explore.out_info, rollout_sharding).compile()
+    acting, keys, start = jax.device_put(
+        (learner_for(config).acting(states), states.key, start), rollout_sharding
+    )
     _, experience = collect(acting, start, explore(keys))
-    return stage, experience
+    return rollout_sharding, experience
 
 
 def test_seeds_together_on_two_devices_see_what_each_sees_alone_on_one():
-    stage, together = collected((5, 6), Layout(seeds=1, streams=2))
-    assert stage.num_devices == 2
+    rollout_sharding, together = collected((5, 6), DeviceGrid(seeds=1, streams=2))
+    assert rollout_sharding.num_devices == 2
     trajectory, _ = together.rows
     # Two episodes end in it, so that starts and blackouts are drawn inside the program too.
     assert trajectory.ends.sum() == 2 * 2 * 2
     assert 0 < (np.asarray(trajectory.observation) == 0.0).all(axis=-1).sum() < 2 * 2 * ROWS
     for n, seed in enumerate((5, 6)):
-        stage, alone = collected((seed,), Layout(1, 1))
-        assert stage.num_devices == 1
+        rollout_sharding, alone = collected((seed,), DeviceGrid(1, 1))
+        assert rollout_sharding.num_devices == 1
         # A pendulum doubles a rounding error of 1e-7 only a few times in a dozen steps.
         jax.tree.map(
             lambda ours, whole, n=n: np.testing.assert_allclose(whole[n], ours[0], atol=1e-5, rtol=1e-5),
@@ -339,14 +341,14 @@ def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_pro
 
     A rounding error stays small over a dozen steps of a pendulum and one update.
     """
-    seeds, layout = (5, 6), Layout(seeds=1, streams=2)
+    seeds, grid = (5, 6), DeviceGrid(seeds=1, streams=2)
     config = pendulum_config()
     env = SensorEnv(short("PendulumSwingup", 2, seeds), SensorConfig(0.5), config.task_record.observation)
     states = fresh_states(config, seeds)
     start = start_episodes(config, env, states)
-    one = compile_iteration(config, env, states, start, layout)
+    one = compile_iteration(config, env, states, start, grid)
     assert isinstance(one, OneProgram)
-    two = TwoPrograms(compile_programs(config, env, states, start, layout))
+    two = TwoPrograms(compile_programs(config, env, states, start, grid))
     ours, theirs = (
         each.run(each.place(states), start, lambda rollout_state, experience: None) for each in (one, two)
     )
@@ -363,8 +365,8 @@ def test_a_whole_iteration_on_two_devices_is_one_program_and_learns_what_two_pro
 
 def test_environments_that_cannot_be_dealt_evenly_stay_on_one_device():
     env = short("PendulumSwingup", 3, [0])
-    placement = NamedSharding(Layout(1, 2).mesh(), PartitionSpec(SEEDS))
-    assert rollout_stage(env, Layout(1, 2), placement).num_devices == 1
+    placement = NamedSharding(DeviceGrid(1, 2).mesh(), PartitionSpec(SEEDS))
+    assert choose_rollout_sharding(env, DeviceGrid(1, 2), placement).num_devices == 1
 
 
 def tiny(task, out, steps, *options):

@@ -20,36 +20,36 @@ from costate.learners.replay import ReplayConfig, ReplayRows
 from costate.learners.rollout import RolloutConfig, Trajectory
 from costate.learners.sac.config import SACConfig
 from costate.learners.sac.rollout import Episodes
-from costate.learners.sharding import Layout, choose_layout
-from costate.training.programs import fresh_states, learner_layout, lower_update, threads_of_a_device
+from costate.learners.sharding import DeviceGrid, choose_grid
+from costate.training.programs import fresh_states, learner_grid, lower_update, threads_of_a_device
 
 
 @pytest.mark.parametrize(
     ("devices", "available", "seeds", "streams", "expected"),
     [
-        (None, 1, 1, 8, Layout(1, 1)),
-        (None, 2, 1, 8, Layout(1, 2)),
+        (None, 1, 1, 8, DeviceGrid(1, 1)),
+        (None, 2, 1, 8, DeviceGrid(1, 2)),
         # Whole seeds first: they need no communication.
-        (None, 2, 4, 8, Layout(2, 1)),
-        (None, 8, 2, 8, Layout(2, 4)),
+        (None, 2, 4, 8, DeviceGrid(2, 1)),
+        (None, 8, 2, 8, DeviceGrid(2, 4)),
         # Three devices cannot share eight streams, two can.
-        (None, 3, 1, 8, Layout(1, 2)),
+        (None, 3, 1, 8, DeviceGrid(1, 2)),
         # Three seeds cannot be dealt to two devices, but each seed's streams can.
-        (None, 2, 3, 8, Layout(1, 2)),
-        (None, 8, 1, 1, Layout(1, 1)),
-        (4, 8, 1, 8, Layout(1, 4)),
-        (1, 8, 4, 8, Layout(1, 1)),
+        (None, 2, 3, 8, DeviceGrid(1, 2)),
+        (None, 8, 1, 1, DeviceGrid(1, 1)),
+        (4, 8, 1, 8, DeviceGrid(1, 4)),
+        (1, 8, 4, 8, DeviceGrid(1, 1)),
     ],
 )
-def test_layouts(devices, available, seeds, streams, expected):
-    assert choose_layout(devices, available, seeds, streams) == expected
+def test_grids(devices, available, seeds, streams, expected):
+    assert choose_grid(devices, available, seeds, streams) == expected
 
 
 def test_more_devices_than_exist_is_refused_with_the_numbers_that_work():
     with pytest.raises(
         ConfigError, match=r"devices is 8, but JAX sees 4 \(cpu\)\. Numbers that work: 1, 2, 4\."
     ):
-        choose_layout(8, 4, 1, 8)
+        choose_grid(8, 4, 1, 8)
 
 
 @pytest.mark.parametrize("devices", [0, -1, 3])
@@ -59,7 +59,7 @@ def test_a_minibatch_that_cannot_be_split_is_refused_with_the_numbers_that_work(
         match=rf"devices is {devices}, but 8 streams of a minibatch cannot .* Numbers that work: "
         r"1, 2, 4, 8\.",
     ):
-        choose_layout(devices, 8, 1, 8)
+        choose_grid(devices, 8, 1, 8)
 
 
 SMALL = dataclasses.replace(
@@ -101,12 +101,12 @@ def experience(config, seeds):
 
 def updated(config, seeds, devices):
     """Return state and metrics after one update on this many devices."""
-    layout = learner_layout(config, len(seeds), devices)
-    placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
+    grid = learner_grid(config, len(seeds), devices)
+    placement = NamedSharding(grid.mesh(), PartitionSpec("seeds"))
     inputs = (fresh_states(config, seeds), experience(config, seeds))
-    program = lower_update(config, layout, placement, *inputs).compile()
+    program = lower_update(config, grid, placement, *inputs).compile()
     state, metrics = program(*jax.device_put(inputs, placement))
-    return layout, jax.device_get((state.policy, state.optimiser, metrics))
+    return grid, jax.device_get((state.policy, state.optimiser, metrics))
 
 
 def assert_close(left, right):
@@ -127,16 +127,16 @@ def test_two_devices_learn_what_one_learns(name):
     )
     config = dataclasses.replace(config, learner=dataclasses.replace(config.learner, minibatches=2))
     alone, shared = updated(config, (0,), 1), updated(config, (0,), 2)
-    assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
+    assert (alone[0], shared[0]) == (DeviceGrid(1, 1), DeviceGrid(1, 2))
     assert_close(alone[1], shared[1])
 
 
 @pytest.mark.thorough
 def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
     together = updated(SMALL, (0, 1), 2)
-    assert together[0] == Layout(2, 1)
+    assert together[0] == DeviceGrid(2, 1)
     in_turn = updated(SMALL, (0, 1), 1)
-    assert in_turn[0] == Layout(1, 1)
+    assert in_turn[0] == DeviceGrid(1, 1)
     assert_close(together[1], in_turn[1])
 
 
@@ -145,9 +145,9 @@ def test_eight_virtual_devices_learn_what_one_learns():
     """Run two seeds in groups of four devices in a new process, since JAX fixes its devices at startup."""
     code = """
 import sys; sys.path.insert(0, "tests")
-from test_sharding import SMALL, Layout, assert_close, updated
+from test_sharding import SMALL, DeviceGrid, assert_close, updated
 alone, shared = updated(SMALL, (0, 1), 1), updated(SMALL, (0, 1), 8)
-assert shared[0] == Layout(2, 4), shared[0]
+assert shared[0] == DeviceGrid(2, 4), shared[0]
 assert_close(alone[1], shared[1])
 print("equal")
 """
@@ -176,8 +176,8 @@ OFF_POLICY = dataclasses.replace(
 def off_policy_program(devices):
     """Return soft actor-critic compiled for this many devices, and its arguments."""
     random, shape = np.random.default_rng(0), (1, 20, 4)
-    layout = learner_layout(OFF_POLICY, 1, devices)
-    placement = NamedSharding(layout.mesh(), PartitionSpec("seeds"))
+    grid = learner_grid(OFF_POLICY, 1, devices)
+    placement = NamedSharding(grid.mesh(), PartitionSpec("seeds"))
 
     def normal(*sizes):
         return jnp.asarray(random.normal(size=sizes), jnp.float32)
@@ -196,24 +196,24 @@ def off_policy_program(devices):
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
     inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
     return (
-        layout,
-        lower_update(OFF_POLICY, layout, placement, *inputs).compile(),
+        grid,
+        lower_update(OFF_POLICY, grid, placement, *inputs).compile(),
         jax.device_put(inputs, placement),
     )
 
 
 def updated_off_policy(devices):
     """Return state and metrics after two SAC updates on this many devices, the second of which learns."""
-    layout, program, (states, experience_) = off_policy_program(devices)
+    grid, program, (states, experience_) = off_policy_program(devices)
     for _ in range(2):
         states, metrics = program(states, experience_)
-    return layout, jax.device_get((states.learner, metrics))
+    return grid, jax.device_get((states.learner, metrics))
 
 
 @pytest.mark.thorough
 def test_two_devices_learn_off_policy_what_one_learns():
     alone, shared = updated_off_policy(1), updated_off_policy(2)
-    assert (alone[0], shared[0]) == (Layout(1, 1), Layout(1, 2))
+    assert (alone[0], shared[0]) == (DeviceGrid(1, 1), DeviceGrid(1, 2))
     assert alone[1][1]["training/updates"] == 5.0
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), alone[1], shared[1])
 
@@ -225,7 +225,7 @@ def test_devices_wait_for_each_other_once_in_an_update():
 
 
 def test_a_sum_over_devices_keeps_kinds_and_shapes():
-    layout = choose_layout(2, 2, 1, 2)
+    grid = choose_grid(2, 2, 1, 2)
     random = np.random.default_rng(0)
     tree = {
         "matrix": random.normal(size=(2, 3, 4)),
@@ -238,8 +238,8 @@ def test_a_sum_over_devices_keeps_kinds_and_shapes():
     }
     mine = PartitionSpec("streams")
     total = jax.shard_map(
-        lambda parts: layout.shards.total(jax.tree.map(lambda part: part[0], parts)),
-        mesh=layout.mesh(),
+        lambda parts: grid.shards.total(jax.tree.map(lambda part: part[0], parts)),
+        mesh=grid.mesh(),
         in_specs=mine,
         out_specs=PartitionSpec(),
         check_vma=False,
@@ -251,20 +251,20 @@ def test_a_sum_over_devices_keeps_kinds_and_shapes():
 
 
 def test_every_core_is_used_unless_told_otherwise():
-    assert learner_layout(preset("nc-sac-gru", "CartpoleSwingup"), 1, None) == Layout(1, 2)
-    assert learner_layout(OFF_POLICY, 1, 1) == Layout(1, 1)
-    assert learner_layout(OFF_POLICY, 2, None) == Layout(2, 1)
-    assert learner_layout(SMALL, 1, None) == Layout(1, 2)
+    assert learner_grid(preset("nc-sac-gru", "CartpoleSwingup"), 1, None) == DeviceGrid(1, 2)
+    assert learner_grid(OFF_POLICY, 1, 1) == DeviceGrid(1, 1)
+    assert learner_grid(OFF_POLICY, 2, None) == DeviceGrid(2, 1)
+    assert learner_grid(SMALL, 1, None) == DeviceGrid(1, 2)
 
 
 def test_windows_that_are_too_few_for_two_devices_are_split_only_if_asked_for():
     """With four windows a device would have two of them, and the whole replay."""
-    assert learner_layout(OFF_POLICY, 1, None) == Layout(1, 1)
-    assert learner_layout(OFF_POLICY, 1, 2) == Layout(1, 2)
+    assert learner_grid(OFF_POLICY, 1, None) == DeviceGrid(1, 1)
+    assert learner_grid(OFF_POLICY, 1, 2) == DeviceGrid(1, 2)
 
 
 def test_only_small_products_on_a_core_of_their_own_are_kept_from_spreading(monkeypatch):
-    alone, shared = Layout(1, 1), Layout(1, 2)
+    alone, shared = DeviceGrid(1, 1), DeviceGrid(1, 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     assert threads_of_a_device(learner_for(OFF_POLICY), shared) == {"xla_cpu_multi_thread_eigen": False}
     assert threads_of_a_device(learner_for(OFF_POLICY), alone) is None

@@ -148,7 +148,7 @@ def test_what_was_trained_with_faults_that_set_in_is_evaluated_under_any(played,
         SensorConfig(0.0),
         SensorConfig(0.0, noise=0.1),
     ]
-    with pytest.raises(ConfigError, match="cannot set in by and by"):
+    with pytest.raises(ConfigError, match="cannot set in gradually"):
         RunConfig("LQR", rollout=RolloutConfig(fault_warmup=0.3), sensors=SensorConfig(delay=2))
 
 

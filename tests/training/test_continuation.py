@@ -132,7 +132,7 @@ def test_a_run_can_be_made_shorter_but_not_than_it_was_trained(tmp_path):
     assert [steps_of(folder) for folder in folders(run.checkpoints)] == [0, 400, 800]
     with pytest.raises(
         ConfigError,
-        match=r"it stands at 800 steps, and 400 were asked for. Ask for at least 800.*"
+        match=r"it stands at 800 steps, and 400 were asked for. Use at least 800.*"
         r"steps 0, 400, 800: .*--step 0",
     ):
         resume(run.path, steps=400)
@@ -278,7 +278,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
     error = " ".join(capsys.readouterr().err.split())
     assert "seed: 3 → 1 (another seed is another run)" in error
     assert "policy.hidden_size: 4 → 8 (the weights would not fit" in error
-    assert "learner.learning_rate: 0.00025 → 0.001 (the curve would not be one run's)" in error
+    assert "learner.learning_rate: 0.00025 → 0.001 (the curve would mix two runs)" in error
     assert "rollout.environments: 2 → 4 (an iteration would have another number of steps" in error
     assert "sensors.dropout: 0.5 → 0.2 (the first part of the curve would be of other sensors" in error
     assert "Only --steps, --checkpoint-every, --evaluate-every and --diverged can change" in error
@@ -292,7 +292,7 @@ def test_nothing_but_what_may_change_can_be_changed():
         refusals(base, dataclasses.replace(base, steps=4000, checkpoint_every=3, diverged="slow-down")) == ()
     )
     (text,) = refusals(base, dataclasses.replace(base, task="LQG"))
-    assert text == "task: 'LQR' → 'LQG' (what was learnt on one task is no beginning of a run on another)"
+    assert text == "task: 'LQR' → 'LQG' (a run cannot be started on one task and resumed on another)"
 
 
 def test_a_finished_run_is_made_longer_from_the_shell(copy, capsys):

@@ -23,7 +23,7 @@ from costate.trained.trained import load_state
 from costate.training import bookkeeping
 from costate.training.divergence import MOST_SLOWDOWNS
 from costate.training.loop import resume, train
-from costate.training.soundness import first_fault, given_by_environments, is_sound
+from costate.training.soundness import all_finite, first_non_finite, from_environments
 
 
 def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
@@ -49,38 +49,38 @@ def seen_last(value: float = 0.0) -> TimeStep:
 
 
 def test_the_first_fault_is_found_with_its_cause() -> None:
-    assert first_fault(rows(), seen_last()) is None
+    assert first_non_finite(rows(), seen_last()) is None
     late = rows(reward=((1, 3, 2), np.inf))
     assert (
-        str(first_fault(late, seen_last()))
+        str(first_non_finite(late, seen_last()))
         == "the environment gave a reward of inf (environment 2, step 3 of the rollout)"
     )
-    assert first_fault(late, seen_last()).seed == 1
+    assert first_non_finite(late, seen_last()).seed == 1
     # In the same step an observation comes before the control, and the control before its reward.
     both = rows(observation=((0, 2, 1), np.nan), action=((0, 2, 1), np.nan), reward=((0, 2, 1), np.nan))
     assert (
-        str(first_fault(both, seen_last()))
+        str(first_non_finite(both, seen_last()))
         == "the environment gave an observation of nan (environment 1, step 2 of the rollout)"
     )
     policy = rows(observation=((0, 3, 1), np.nan), action=((1, 2, 0), -np.inf), reward=((0, 2, 1), np.nan))
     assert (
-        str(first_fault(policy, seen_last()))
+        str(first_non_finite(policy, seen_last()))
         == "the policy gave a control of -inf (environment 0, step 2 of the rollout)"
     )
 
 
 def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> None:
     """A critic that sees through blackouts reads one array, and the value after the last step another."""
-    assert is_sound(given_by_environments(rows(complete=((0, 1, 2), 1.0)), seen_last()))
+    assert all_finite(from_environments(rows(complete=((0, 1, 2), 1.0)), seen_last()))
     dark = rows(complete=((0, 1, 2), np.nan))
-    assert not is_sound(given_by_environments(dark, seen_last()))
+    assert not all_finite(from_environments(dark, seen_last()))
     assert (
-        str(first_fault(dark, seen_last()))
+        str(first_non_finite(dark, seen_last()))
         == "the environment gave an observation of nan (environment 2, step 1 of the rollout)"
     )
-    assert not is_sound(given_by_environments(rows(), seen_last(np.inf)))
+    assert not all_finite(from_environments(rows(), seen_last(np.inf)))
     assert (
-        str(first_fault(rows(), seen_last(np.inf)))
+        str(first_non_finite(rows(), seen_last(np.inf)))
         == "the environment gave an observation of inf (environment 2, step 4 of the rollout)"
     )
 
@@ -88,10 +88,10 @@ def test_what_is_hidden_in_the_dark_and_what_comes_last_is_looked_at_too() -> No
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_soundness_notices_every_kind_in_any_place(value: float) -> None:
     clean = rows()
-    assert is_sound(given_by_environments(clean, seen_last()))
+    assert all_finite(from_environments(clean, seen_last()))
     for name, place in (("observation", (1, 3, 2, 1)), ("reward", (0, 0, 0))):
         broken = rows(**{name: (place, value)})
-        assert not is_sound(given_by_environments(broken, seen_last()))
+        assert not all_finite(from_environments(broken, seen_last()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,14 @@ from costate.learners.ppo.config import PPOConfig
 from costate.learners.replay import ReplayConfig
 from costate.learners.rollout import RolloutConfig
 from costate.learners.sac.config import SACConfig
-from costate.learners.sharding import SEEDS, Layout
+from costate.learners.sharding import SEEDS, DeviceGrid
 from costate.policies.policy import PolicyConfig
 from costate.training.console import PlainReporter
 from costate.training.iteration import OneProgram, TwoPrograms, compile_iteration
 from costate.training.loop import train
 from costate.training.programs import compile_programs, fresh_states, start_episodes
 
-ONE = Layout(1, 1)
+ONE = DeviceGrid(1, 1)
 SEEDS_HERE = (3, 4)
 SMALL = RunConfig(
     "LQR",
@@ -104,9 +104,9 @@ def test_nothing_is_learnt_from_what_does_not_pass_the_check():
 @pytest.mark.thorough
 def test_environments_that_several_devices_cannot_share_are_collected_apart():
     env, states, start = begin(SMALL)
-    layout = Layout(1, 2)
-    assert isinstance(compile_iteration(SMALL, env, states, start, layout), TwoPrograms)
-    assert not env.share(NamedSharding(layout.mesh(), PartitionSpec(SEEDS)).mesh)
+    grid = DeviceGrid(1, 2)
+    assert isinstance(compile_iteration(SMALL, env, states, start, grid), TwoPrograms)
+    assert not env.share(NamedSharding(grid.mesh(), PartitionSpec(SEEDS)).mesh)
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ import pytest
 from costate._base.errors import ConfigError
 from costate.config.presets import preset
 from costate.config.run_config import RunConfig
-from costate.learners.sharding import Layout
+from costate.learners.sharding import DeviceGrid
 from costate.training import memory_needed
 from costate.training.loop import train
 from costate.training.memory_needed import check_iteration, check_memory, state_bytes
@@ -42,12 +42,12 @@ def test_networks_that_do_not_fit_are_refused_for_every_learner(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_free(monkeypatch, 20 * 10**9)
-    check_memory(preset(name, "LQR"), Layout(1, 1), 1)
-    # Three gates of 30,000 × 30,000 weights in four bytes, each with the optimiser's two averages: 32 GB.
+    check_memory(preset(name, "LQR"), DeviceGrid(1, 1), 1)
+    # Three gates of 30,000 × 30,000 weights in four bytes, each with two averages of the optimiser, are 32 GB.
     with pytest.raises(
         ConfigError, match=r"take at least (6[4-9]|[7-9]\d|1\d\d)\.\d GB \(hidden size 30,000; 2 copies"
     ) as raised:
-        check_memory(wide(name), Layout(1, 1), 1)
+        check_memory(wide(name), DeviceGrid(1, 1), 1)
     assert "but 20.0 GB are free. Use a smaller --hidden-size" in str(raised.value)
 
 
@@ -82,6 +82,6 @@ def test_what_a_program_takes_is_what_its_arrays_take() -> None:
 
 def test_what_is_free_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, 100)
-    check_iteration(100, Layout(1, 1))
+    check_iteration(100, DeviceGrid(1, 1))
     with pytest.raises(ConfigError):
-        check_iteration(101, Layout(1, 1))
+        check_iteration(101, DeviceGrid(1, 1))

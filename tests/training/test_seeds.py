@@ -232,7 +232,7 @@ def test_if_one_seed_diverges_the_others_are_saved(tmp_path, small_config, monke
     monkeypatch.setattr(divergence, "_not_finite", lambda row: next(calls, honest(row)))
     config = dataclasses.replace(small_config, checkpoint_every=100)
     with pytest.raises(
-        DivergedError, match=r"of seed 1 diverged in iteration 2: losses/total .* Seeds 0 are well"
+        DivergedError, match=r"of seed 1 diverged in iteration 2: losses/total .* Seeds 0 did not diverge"
     ):
         train_together(seeds_of(config, (0, 1)), [tmp_path / "seed-0", tmp_path / "seed-1"])
     assert [folder.name for folder in folders(tmp_path / "seed-0" / "checkpoints")] == [

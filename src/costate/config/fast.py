@@ -1,4 +1,4 @@
-"""The preset `fast`: what returns most after a minute or two on two cores."""
+"""The preset `fast`: the highest return after a minute or two on two cores."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from costate.learners.sac.config import SACConfig
 from costate.policies.policy import PolicyConfig
 from costate.policies.readouts.linear import QuadraticReadoutConfig
 
-# Twice the environments at as many updates, which costs nothing but the physics.
+# Twice the environments with the same number of updates, which costs nothing but the physics.
 MORE_DATA = RolloutConfig(environments=32)
-# Four times the environments for an eighth of the time: minibatches a quarter as large as the paper's, four times as many of them for the same steps,
-# each as large a step as the policy bears; and no reward for noise.
+# Four times the environments with rollouts an eighth as long: minibatches a quarter as large as the paper's,
+# and four times as many of them for the same steps. The learning rate adapts to how far each update moves the
+# policy, and there is no reward for noise.
 SHORT_SEGMENTS = RolloutConfig(environments=128, rollout_length=125)
 BOLD = PPOConfig(
     costate_coef=0.0,
@@ -27,13 +28,16 @@ BOLD = PPOConfig(
 
 
 def fast(task: str) -> RunConfig:
-    """What returns most after a minute or two on two cores, as far as that was tried (docs/results.md, "The preset fast")."""
+    """Return the config with the highest return after a minute or two on two cores.
+
+    The trials are in docs/results.md, "The preset fast".
+    """
     # The same task in another simulator has a prefix.
     return FASTEST.get(task.rpartition(":")[2], _fast_elsewhere)(task)
 
 
 def _fast_elsewhere(task: str) -> RunConfig:
-    """Soft actor-critic as it is: nothing was found that is faster on the tasks that have no entry of their own."""
+    """Return plain soft actor-critic: no trial was faster on the tasks without an entry in ``FASTEST``."""
     return RunConfig(task, learner=SACConfig(costate_coef=0.0))
 
 
@@ -43,8 +47,10 @@ def _fast_walker(task: str) -> RunConfig:
 
 
 def _fast_fish(task: str) -> RunConfig:
-    """On-policy: one control changes so little of what comes that a critic of controls cannot tell them apart, and advantages that are measured over
-    many steps still can. It is a long way at a low speed, so they look further ahead.
+    """Return an on-policy config that looks far ahead.
+
+    One control changes the future so little that a Q critic cannot tell controls apart, while advantages over
+    many steps can. The way is long and slow, so the discount is closer to 1.
     """
     return _short_segments(
         task, SensorConfig(mask_input="bit"), dataclasses.replace(BOLD, discount=0.995), deviation=0.5
@@ -52,8 +58,10 @@ def _fast_fish(task: str) -> RunConfig:
 
 
 def _fast_finger(task: str) -> RunConfig:
-    """On-policy for the same reason, with noise that makes strokes where white noise trembles. That successive controls then depend on each other is
-    more than PPO's gradient knows of; it was accepted because the return was higher in a trial.
+    """Return an on-policy config with pink noise, which makes strokes where white noise trembles.
+
+    PPO's gradient does not account for the correlation of successive controls. The return was higher in a
+    trial nevertheless.
     """
     return _short_segments(task, SensorConfig(), BOLD, deviation=1.0, noise_colour=1.0)
 
@@ -65,13 +73,13 @@ FASTEST: dict[str, Callable[[str], RunConfig]] = {
     "FishSwim": _fast_fish,
     "FingerTurnHard": _fast_finger,
 }
-"""By the task, because no one setting is the fastest everywhere."""
+"""Task → config. No single setting is the fastest on every task."""
 
 
 def _short_segments(
     task: str, sensors: SensorConfig, ppo: PPOConfig, deviation: float, noise_colour: float = 0.0
 ) -> RunConfig:
-    """PPO with many environments and short segments, which start from stored memories."""
+    """Return PPO with many environments and short segments, which start from stored memories."""
     policy = PolicyConfig(readout=QuadraticReadoutConfig(initial_deviation=deviation))
     return RunConfig(
         task,

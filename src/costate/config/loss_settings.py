@@ -18,7 +18,7 @@ def loss_settings() -> dict[str, tuple[str, "dataclasses.Field[Any]"]]:
 
 
 def flat_losses(losses: Sequence[AuxiliaryLossConfig]) -> dict[str, Any]:
-    """Return all flat settings. Losses that are not given have their defaults, with which they are left out."""
+    """Return all flat settings. Losses that are not given have their defaults, with a weight of 0."""
     given = {LOSSES.name_of(type(loss)): loss for loss in losses}
     return {
         flat: getattr(given.get(name, LOSSES[name]()), field.name)
@@ -38,8 +38,8 @@ def losses_of(flat: Mapping[str, Any]) -> tuple[AuxiliaryLossConfig, ...]:
         idle = [field for field, value in values.items() if value != getattr(LOSSES[name](), field)]
         if idle:
             raise ConfigError(
-                f"{name}.{idle[0]} is {values[idle[0]]}, but --{name}-coef is 0, so it has no effect. Give --{name}-coef "
-                f"a weight above 0, or leave the setting out."
+                f"{name}.{idle[0]} is {values[idle[0]]}, but --{name}-coef is 0, so it has no effect. Give "
+                f"--{name}-coef a weight above 0, or leave the setting out."
             )
     return tuple(found)
 
@@ -50,5 +50,6 @@ def check_losses(losses: Sequence[AuxiliaryLossConfig]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"The auxiliary loss {name} is given {names.count(name)} times. Give it once, with the sum of the weights."
+                f"The auxiliary loss {name} is given {names.count(name)} times. Give it once, with the sum "
+                "of the weights."
             )

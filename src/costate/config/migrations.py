@@ -1,7 +1,7 @@
-"""Read configs of every layout that there ever was.
+"""Read stored configs of every earlier version.
 
-A stored config carries the version of its layout. To change the layout, raise VERSION and add the step that leads from
-the version before to it. A field that is added needs no step; `first_release.py` says what runs did before there was it.
+A stored config carries the version of its layout. To change the layout, raise VERSION and add the step from
+the version before. A new field needs no step: `first_release.py` holds its value in the runs before it.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from costate.learners import LEARNERS
 
 VERSION = 2
 FIRST_LEARNER = "ppo"
-"""The learner of the first release, where a config named none."""
+"""The learner of configs of the first release that name none."""
 
 
 def migrated(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored config in the layout of today."""
+    """Return a stored config in the current layout."""
     data = dict(data)
     version = data.pop("version", 1)
     if type(version) is not int or not 1 <= version <= VERSION:
         raise ConfigError(
-            f"The config has the version {version!r}, but this costate reads versions 1 to {VERSION}. Install the costate "
-            f"that wrote it, or a newer one."
+            f"The config has the version {version!r}, but this costate reads versions 1 to {VERSION}. "
+            "Install the costate that wrote it, or a newer one."
         )
     for step in STEPS[version - 1 :]:
         data = step(data)
@@ -30,9 +30,9 @@ def migrated(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_learner(data: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 → 2: ``algorithm``, ``ppo`` and ``sac`` become ``learner``, one part that is chosen by its name.
+    """Migrate from version 1 to 2: ``algorithm``, ``ppo`` and ``sac`` become ``learner``, chosen by name.
 
-    Settings of the unused learner had no effect and are dropped, because the defaults that they were may be others today.
+    Settings of the unused learner had no effect. They are dropped, because defaults may have changed since.
     """
     if "learner" in data:
         return data
@@ -47,13 +47,13 @@ def _one_learner(data: dict[str, Any]) -> dict[str, Any]:
 
 
 STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (_one_learner,)
-"""At place i the step from version i + 1 to the next."""
+"""Entry i is the step from version i + 1 to i + 2."""
 
 
 def with_learner(overrides: dict[str, Any], current: str) -> dict[str, Any]:
-    """Return overrides in which a learner's settings may stand under its name with them under ``learner``.
+    """Return overrides with the settings of a learner moved from its name to ``learner``.
 
-    ``algorithm`` names the learner; without it, they are of the ``current`` one.
+    ``algorithm`` names the learner. Without it, the settings are those of the ``current`` one.
     """
     named = {name: overrides[name] for name in LEARNERS.names() if name in overrides}
     if not named and "algorithm" not in overrides:
@@ -63,8 +63,8 @@ def with_learner(overrides: dict[str, Any], current: str) -> dict[str, Any]:
     for name in named:
         if name != wanted:
             raise ConfigError(
-                f"The algorithm is {wanted}, but settings of {name} were changed, which would have no effect. Leave them "
-                f"out."
+                f"The algorithm is {wanted}, but settings of {name} were changed, which would have no "
+                "effect. Leave them out."
             )
     rest = {key: value for key, value in overrides.items() if key != "algorithm" and key not in named}
     settings = named.get(wanted, {})
@@ -76,7 +76,7 @@ def with_learner(overrides: dict[str, Any], current: str) -> dict[str, Any]:
 
 
 def in_first_layout(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return changes of a config in the layout of version 1, from which hashes are computed."""
+    """Return the changes of a config in the layout of version 1, from which hashes are computed."""
     if "learner" not in changes:
         return changes
     rest = {key: value for key, value in changes.items() if key != "learner"}

@@ -1,4 +1,4 @@
-"""Names of variants: the preset that a config is, or the nearest one and what differs from it.
+"""Names of variants: a preset, or the nearest preset and the settings that differ from it.
 
 Folders, reports, legends and everything else that names a run use them.
 """
@@ -14,25 +14,29 @@ from costate.config.presets import PRESETS, preset
 from costate.config.run_config import RunConfig, flat_json
 
 APART = frozenset({"task", "seed", "steps", "checkpoint_every", "evaluate_every"})
-"""Fields that are in no name: folders say task and seed, and a budget does not make another variant."""
+"""Fields that are in no name: folders name task and seed, and another budget is not another variant."""
 
 BASES = (
-    "nc-gru", "gru", "nc-ctrnn", "ctrnn", "authors-code", "ncp", "nc-sac-gru", "sac-gru", "nc-sac-ctrnn", "sac-ctrnn", "fast",
+    "nc-gru", "gru", "nc-ctrnn", "ctrnn", "authors-code", "ncp",
+    "nc-sac-gru", "sac-gru", "nc-sac-ctrnn", "sac-ctrnn", "fast",
 )  # fmt: skip
-"""Presets from which names are made; of equally near ones the first counts. Do not add presets: runs would be renamed."""
+"""Presets from which names are made. Of equally near ones the first is used.
+
+Do not add presets, because that would rename runs.
+"""
 
 LONGEST = 90
-"""Letters of a name at most, so that a folder with its parents and files stays below every system's limit."""
+"""Most letters of a name, so that a folder with its parents and files stays below every system's limit."""
 
-# Letters without a meaning for file systems and shells; no capitals, which some file systems do not tell apart.
+# Letters without a meaning for file systems and shells. No capitals, because some file systems ignore case.
 PLAIN = re.compile(r"-?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 
 
 def variant_name(config: RunConfig, wanted: str = "") -> str:
-    """Return the preset that a config is, whatever its task, seed and budget.
+    """Return the name of a config's variant, for any task, seed and budget.
 
-    A config that is no preset is named by the nearest one and what differs: ``nc-gru+costate-coef=0.1``. Two
-    presets can be the same on a task; there ``wanted`` says which of them was asked for.
+    A config that is no preset is named by the nearest one and the differences: ``nc-gru+costate-coef=0.1``.
+    Two presets can be equal on a task, where ``wanted`` is the one that was asked for.
     """
     if wanted in PRESETS and not differences(config, preset(wanted, config.task)):
         return wanted
@@ -42,16 +46,16 @@ def variant_name(config: RunConfig, wanted: str = "") -> str:
 
 
 def _bases(config: RunConfig) -> dict[str, RunConfig]:
-    """Return the presets of a config's learner from which its name can be made, also those of a package of its own."""
+    """Return the presets from which a config's name can be made: those of its learner."""
     kind = type(config.learner)
     presets = {name: preset(name, config.task) for name in (*BASES, *kind.presets())}
     return {name: base for name, base in presets.items() if type(base.learner) is kind}
 
 
 def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
-    """Return the settings in which a config differs from another of its learner, by their names on the command line."""
+    """Return the settings in which a config differs from another of its learner, by command-line name."""
     ours, theirs = _settings(config), _settings(base)
-    # A part of another name has settings of its own, which differ from their own defaults only.
+    # A part with another name has other settings, so these are compared with their own defaults.
     chosen = {
         _flag(part): getattr(holder, part)
         for holder in (config.policy, config.learner)
@@ -71,7 +75,7 @@ def differences(config: RunConfig, base: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a config by their names on the command line, without that of the learner itself."""
+    """Return the settings of a config by command-line name, without the name of the learner."""
     flat = {
         path: value
         for path, value in flat_json(config).items()
@@ -102,14 +106,14 @@ def joined(base: str, different: dict[str, Any]) -> str:
         and all(map(_is_plain, different.values()))
     ):
         return name
-    # What was cut off or replaced may be all that tells two configs apart.
+    # Two configs may differ only in what was cut off or replaced.
     digest = hashlib.sha256(json.dumps([base, different], sort_keys=True).encode()).hexdigest()[:8]
     safe = re.sub(r"[^a-z0-9.,_+=-]", "-", name.lower())
     return f"{safe[: LONGEST - 9].rstrip('.,+=-')}+{digest}"
 
 
 def _text(value: Any) -> str:
-    """Return a value as short as it can be without being taken for another."""
+    """Return a value as the shortest unambiguous text."""
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value)) or "none"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Configs with a name: those that each learner brings, and what is fast on a small machine."""
+"""Named configs: the presets of each learner, and `fast` for small machines."""
 
 from costate._base.errors import ConfigError
 from costate._base.registry import nearest
@@ -11,19 +11,19 @@ PRESETS: tuple[str, ...] = (*(name for kind in LEARNERS for name in kind.presets
 
 
 def usual_preset(algorithm: str | None) -> str:
-    """Return the preset that is meant where only the learner is named, or nothing."""
+    """Return the default preset of a learner, or of the first learner if none is named."""
     learner: type[LearnerConfig] = LEARNERS[algorithm] if algorithm in LEARNERS else next(iter(LEARNERS))
     return learner.usual_preset()
 
 
 def check_preset(name: str, task: str, algorithm: str) -> None:
-    """Raise unless a preset is one of a learner on a task."""
+    """Raise unless a preset uses the given learner on a task."""
     found = preset(name, task).learner_name
     if found != algorithm:
         fitting = ", ".join(other for other in PRESETS if preset(other, task).learner_name == algorithm)
         raise ConfigError(
-            f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on {task}: "
-            f"{fitting}."
+            f"The preset {name} is one of {found}, but --algorithm is {algorithm}. Presets of {algorithm} on "
+            f"{task}: {fitting}."
         )
 
 

@@ -23,16 +23,16 @@ from costate.policies.policy import PolicyConfig
 
 # Names of checkpoints have twelve digits.
 MOST_STEPS = 10**12 - 1
-# What a run may be given anew when it goes on: its weights fit, and what was trained stays what it is.
+# Fields that may change when a run is resumed: its weights still fit, and what was trained stays the same.
 MAY_CHANGE = ("steps", "checkpoint_every", "evaluate_every", "diverged")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(RunSettings):
-    """Everything that decides what a run computes. Two runs with equal configs on one machine give equal numbers.
+    """All settings of a run. Two runs with equal configs on one machine give equal numbers.
 
-    What is not given is what `costate train` does where it is not told: ``RunConfig(task, learner=SACConfig())``
-    equals `costate train TASK --algorithm sac`.
+    Defaults are those of `costate train`: ``RunConfig(task, learner=SACConfig())`` equals
+    `costate train TASK --algorithm sac`.
     """
 
     task: str
@@ -40,17 +40,18 @@ class RunConfig(RunSettings):
     sensors: SensorConfig = SensorConfig()
     rollout: RolloutConfig = RolloutConfig()
     learner: LearnerConfig = PPOConfig()
-    """Learner with its settings: proximal policy optimisation as in the paper, or any other in ``LEARNERS``."""
+    """Learner with its settings: proximal policy optimisation as in the paper, or any other in
+    ``LEARNERS``."""
     losses: tuple[AuxiliaryLossConfig, ...] = ()
     """Auxiliary losses on the memory beside the learner's own, each with its weight."""
 
     def __post_init__(self) -> None:
-        task = TASKS[self.task]  # an unknown task is the first thing to say
+        task = TASKS[self.task]  # first, so that an unknown task is what the error names
         self._decide()
         require_finite(self)
         require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
         check_sensors(self.sensors, task.observation, task.episode_steps)
-        # Before the learner's own checks, which would speak of a run without iterations.
+        # Before the learner's own checks, whose messages would be about a run without iterations.
         self._check_budget()
         self.learner.check(self)
         check_losses(self.losses)
@@ -62,14 +63,15 @@ class RunConfig(RunSettings):
             )
         if self.evaluate_every is not None and self.evaluate_every < 0:
             raise ConfigError(
-                f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or 0 for no evaluation during training."
+                f"evaluate_every is {self.evaluate_every}, but it must be a number of environment steps, or "
+                "0 for no evaluation during training."
             )
 
     def _decide(self) -> None:
-        """Fill in what is left to the learner and to the task.
+        """Fill in the settings that the learner or the task decides.
 
-        The only place where a config changes itself. Neither the learner nor the task is known where a rollout or a
-        critic is described, and all that compares, stores or hashes a config has to see what it means.
+        This is the only place where a config changes itself. The parts of a config know neither the learner
+        nor the task, and whatever compares, stores or hashes a config needs the decided values.
         """
         own = {
             name: value
@@ -82,28 +84,36 @@ class RunConfig(RunSettings):
     def _check_budget(self) -> None:
         if self.total_steps > MOST_STEPS:
             raise ConfigError(
-                f"steps is {self.total_steps}, but a run has at most {MOST_STEPS:,} environment steps. Ask for fewer."
+                f"steps is {self.total_steps}, but a run has at most {MOST_STEPS:,} environment steps. "
+                "Use fewer."
             )
         if self.total_steps < self.rollout.steps_per_iteration:
             raise ConfigError(
-                f"steps is {self.total_steps}, but one iteration alone takes {self.rollout.steps_per_iteration} steps ({self.rollout.environments} "
-                f"environments × {self.rollout.rollout_length}). Ask for at least that many, or make iterations shorter with --rollout-length."
+                f"steps is {self.total_steps}, but one iteration alone takes "
+                f"{self.rollout.steps_per_iteration} steps ({self.rollout.environments} environments × "
+                f"{self.rollout.rollout_length}). Use at least that many, or make iterations shorter with "
+                "--rollout-length."
             )
 
     def _check_warmup(self) -> None:
-        """Faults that remember, or that a robot is built with, cannot set in by being left out now and then."""
+        """Raise if ``fault_warmup`` is given without faults of single steps, or with faults of another kind.
+
+        Faults with a memory, or fixed for a robot, cannot set in by being left out in some steps.
+        """
         if self.rollout.fault_warmup == 0.0:
             return
         passing = ("dropout", "group_dropout", "sensor_dropout", "noise")
         if not any(getattr(self.sensors, name) > 0.0 for name in passing):
             raise ConfigError(
-                f"fault_warmup is {self.rollout.fault_warmup}, but no sensor ever fails, so that nothing could set in. Leave it out."
+                f"fault_warmup is {self.rollout.fault_warmup}, but no sensor ever fails, so it would have no "
+                "effect. Leave it out."
             )
         others = [name for name in self.sensors.other_faults if name not in passing]
         if others:
             raise ConfigError(
-                f"fault_warmup is {self.rollout.fault_warmup}, but {', '.join(others)} cannot set in by and by: only faults of single steps can "
-                f"({', '.join(passing)}). Leave fault_warmup or the others out."
+                f"fault_warmup is {self.rollout.fault_warmup}, but {', '.join(others)} cannot set in "
+                f"gradually: only faults of single steps can ({', '.join(passing)}). Leave fault_warmup or "
+                "the others out."
             )
 
     @property
@@ -122,23 +132,23 @@ class RunConfig(RunSettings):
 
     @property
     def observation_size(self) -> int:
-        """Numbers that a policy reads: those of the sensors, and what it is told beside them."""
+        """Numbers that a policy reads: those of the sensors, and the inputs beside them, such as the mask."""
         size = self.task_record.observation_size
         return size + inputs_beside(self.sensors, size)
 
     @property
     def total_steps(self) -> int:
-        """Environment steps asked for."""
+        """Environment steps requested: ``steps``, or the learner's budget on the task."""
         return self.learner.budget(self.task_record) if self.steps is None else self.steps
 
     @property
     def iterations(self) -> int:
-        """Whole iterations that fit in them."""
+        """Whole iterations within the requested steps."""
         return self.total_steps // self.rollout.steps_per_iteration
 
     @property
     def final_steps(self) -> int:
-        """Environment steps after the last of them."""
+        """Environment steps after the last iteration."""
         return self.iterations * self.rollout.steps_per_iteration
 
     def slowed(self, times: int) -> "RunConfig":
@@ -147,21 +157,22 @@ class RunConfig(RunSettings):
 
     @property
     def cycle(self) -> int:
-        """Iterations between two moments at which every environment starts afresh: as many as it takes to see a whole episode.
+        """Iterations between two resets of all environments: as many as a whole episode takes.
 
-        With the paper's 1000 steps per iteration this is 1, so that every iteration is one episode of each environment, as in Algorithm 1.
+        With the paper's 1000 steps per iteration this is 1: every iteration is one episode of each
+        environment, as in Algorithm 1.
         """
         return -(-self.task_record.episode_steps // self.rollout.rollout_length)
 
 
 def check_seed(seed: Any) -> None:
-    """Raise unless everything that draws random numbers can be seeded with it."""
+    """Raise unless all random number generators accept a seed."""
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError(f"seed is {seed!r}, but seeds are whole numbers from 0 to {2**32 - 1}.")
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
-    """The config as plain data; parts chosen by name carry that name."""
+    """Return the config as plain data. Parts that are chosen by name carry that name."""
     encoded: dict[str, Any] = encode(config)
     return encoded
 
@@ -172,10 +183,10 @@ def stored(config: RunConfig) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> RunConfig:
-    """Return the config that :func:`stored` or :func:`to_json` made; an unknown or ill-typed entry is an error that names it.
+    """Return the config from the data of :func:`stored` or :func:`to_json`.
 
-    Layouts of earlier versions are read too. A missing field was unknown to the version that wrote the config, and
-    means what that version did.
+    Raise a ConfigError that names an unknown or ill-typed entry. Layouts of earlier versions are read too. A
+    missing field was unknown to the version that wrote the config, and takes the value that reproduces it.
     """
     if isinstance(data, dict):
         data = filled(migrated(data))
@@ -186,14 +197,15 @@ def from_json(data: dict[str, Any]) -> RunConfig:
 def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
     """Return ``config`` with some fields changed, given as nested plain data.
 
-    A core or readout of another name starts from its own defaults, and so does another learner, with the rollout that
-    it needs. The settings of a learner stand under ``learner``, or under the learner's name beside ``algorithm``.
+    A core or readout with another name starts from its own defaults. So does another learner, with its own
+    rollout. The settings of a learner are under ``learner``, or under the learner's name beside
+    ``algorithm``.
     """
     base = to_json(config)
     overrides = with_learner(overrides, base["learner"]["name"])
     wanted = overrides.get("learner", {}).get("name", base["learner"]["name"])
     if wanted != base["learner"]["name"]:
-        # Only its name: all else is decided when it is known what goes with it.
+        # Only its name: the rest takes the new learner's defaults.
         base["learner"] = {"name": wanted}
         base["rollout"] = {
             name: value for name, value in base["rollout"].items() if name not in config.learner.usual_rollout
@@ -222,8 +234,8 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def config_hash(config: RunConfig) -> str:
     """Return twelve hexadecimal digits that two configs share exactly when they are equal.
 
-    Only what differs from the first release counts, so that a run keeps its hash when a later version adds a
-    field or improves a default. It is computed from the layout of the first release.
+    Only differences from the first release are hashed, in its layout, so that a run keeps its hash when a
+    later version adds a field or improves a default.
     """
     different = in_first_layout(changes(config))
     canonical = json.dumps(different, sort_keys=True, separators=(",", ":"))
@@ -231,7 +243,7 @@ def config_hash(config: RunConfig) -> str:
 
 
 def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the fields in which two configs, as JSON, differ, with both values."""
+    """Return the fields in which two configs, as JSON, differ, with both values."""
     flat_left, flat_right = _flatten(left), _flatten(right)
     names = sorted(flat_left.keys() | flat_right.keys())
     return tuple(
@@ -242,14 +254,14 @@ def differing_fields(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, 
 
 
 def flat_json(config: RunConfig) -> dict[str, Any]:
-    """Return the fields of a config as plain data by their places: ``policy.core.name`` and so on."""
+    """Return the fields of a config as plain data by path: ``policy.core.name`` and so on."""
     return _flatten(to_json(config))
 
 
 def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
-    """Return a key that two configs share exactly when they are equal but for these fields.
+    """Return a key that two configs share exactly when they differ in these fields at most.
 
-    Nothing is changed to compare: a budget that is right for one config can be impossible for another.
+    No field is replaced for the comparison, because a budget that suits one config can be invalid in another.
     """
     flat = flat_json(config).items()
     return frozenset(
@@ -260,7 +272,7 @@ def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
 
 
 def without_changeable(data: dict[str, Any]) -> dict[str, Any]:
-    """A config, as JSON, without what may change while a run goes on."""
+    """Return a config, as JSON, without the fields that may change when a run is resumed."""
     return {name: value for name, value in data.items() if name not in MAY_CHANGE}
 
 

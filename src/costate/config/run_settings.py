@@ -1,4 +1,4 @@
-"""Settings of a run that belong to no part of it: declared once for Python, the command line and stored configs."""
+"""Settings of a run beside its parts, declared once for Python, the command line and stored configs."""
 
 import dataclasses
 from typing import Any, Literal
@@ -11,20 +11,20 @@ class RunSettings:
     seed: int = 0
     """Seed of initial weights, noise, sensor faults and episodes."""
     steps: int | None = None
-    """Environment steps; None for the learner's budget on the task: with PPO the paper's, with soft actor-critic a
-    million.
+    """Environment steps; None for the learner's budget on the task: with PPO the paper's, with soft
+    actor-critic a million.
 
     With --resume, the run's new total.
     """
     checkpoint_every: int = 20
     """Iterations between two checkpoints."""
     evaluate_every: int | None = None
-    """Environment steps between two evaluations without exploration noise; None for about 2 % of the training time, 0
-    for none.
+    """Environment steps between two evaluations without exploration noise; None for about 2 % of the training
+    time, 0 for none.
     """
     diverged: Literal["stop", "slow-down"] = "stop"
-    """Reaction to a NaN or infinite loss: stop, or return to the last good checkpoint with half the learning rate, a
-    few times.
+    """Reaction to a NaN or infinite loss: stop, or return to the last good checkpoint with half the learning
+    rate, a few times.
     """
 
 

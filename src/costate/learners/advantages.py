@@ -16,8 +16,8 @@ def generalised_advantages(
 
         Â_t = δ_t + γ_t κ_t Â_{t+1},    δ_t = r_t + γ_t V_{t+1} − V_t
 
-    Termination is γ_t = 0 (no bootstrap). A time limit is κ_t = 0 with γ_t > 0: bootstrap from the value of the
-    last observation, but let no credit flow across the reset.
+    Termination is γ_t = 0 (no bootstrap). A time limit is κ_t = 0 with γ_t > 0: bootstrap from the value of
+    the last observation, but let no credit flow across the reset.
     """
     delta = reward + discount * value[1:] - value[:-1]
 

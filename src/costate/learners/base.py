@@ -98,8 +98,8 @@ class Variant:
 class LearnerConfig(abc.ABC):
     """Settings of a learner: a frozen dataclass registered in ``LEARNERS``.
 
-    To add a learner, subclass this and :class:`AbstractLearner` in a package of your own. No other module names
-    it.
+    To add a learner, subclass this and :class:`AbstractLearner` in a package of your own. No other module
+    names it.
     """
 
     label: ClassVar[str]
@@ -163,8 +163,8 @@ class LearnerConfig(abc.ABC):
         Rollout and update are included.
         """
         raise ConfigError(
-            f"The matrix products of {self.label} are not known. Define the method `flops_per_env_step` of its "
-            "config to benchmark it."
+            f"The matrix products of {self.label} are not known. Define the method `flops_per_env_step` of "
+            "its config to benchmark it."
         )
 
     @abc.abstractmethod

@@ -14,8 +14,8 @@ class FirstEpisodes(NamedTuple):
     """Results of playing for as many steps as the longest episode has."""
 
     returns: Float[Array, "*N B"]
-    """Return of the first episode of each environment. Later episodes are not counted, because that would favour
-    short ones."""
+    """Return of the first episode of each environment. Later episodes are not counted, because that would
+    favour short ones."""
     restarts: Int[Array, "*N B"]
     """Further episodes that each environment began because its first one ended early."""
 

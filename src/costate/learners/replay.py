@@ -1,8 +1,8 @@
 """Replay: the newest steps of every stream in a ring, from which windows of whole sequences are drawn.
 
 A stream holds the rows of one environment, episode after episode. Rows are stored once and in order, so the
-observation after a step is simply the next row. At a time limit that row holds the true last observation, from
-which a learner bootstraps.
+observation after a step is simply the next row. At a time limit that row holds the true last observation,
+from which a learner bootstraps.
 """
 
 import dataclasses
@@ -123,8 +123,8 @@ def append(replay: Replay, rows: ReplayRows) -> Replay:
 def sample(replay: Replay, key: Key[Array, ""], length: int, count: int) -> Windows:
     """Draw ``count`` windows of ``length`` rows.
 
-    They are uniform over all streams, and over all starts where a window fits between the oldest and the newest
-    row.
+    They are uniform over all streams, and over all starts where a window fits between the oldest and the
+    newest row.
     """
     key_start, key_stream = jax.random.split(key)
     kept = jnp.minimum(replay.written, replay.capacity)
@@ -174,7 +174,8 @@ class ReplayConfig:
     capacity: int = 200_000
     """Steps kept, over all environments."""
     window: int = 24
-    """Rows of a window, burn-in included. Many short windows hold more different states than a few long ones."""
+    """Rows of a window, burn-in included. Many short windows hold more different states than a few long
+    ones."""
     burn_in: int = 4
     """Rows at the start of a window that only fill the memory and are in no loss."""
     batch: int = 32
@@ -188,9 +189,9 @@ class ReplayConfig:
         require_at_most("capacity", self.capacity, MOST_ROWS)
         if self.window < self.burn_in + 2:
             raise ConfigError(
-                f"window is {self.window} and burn_in is {self.burn_in}, but a window needs two rows more than its "
-                "burn-in: one to learn from, and one with its outcome. "
-                f"Use a window of at least {self.burn_in + 2}."
+                f"window is {self.window} and burn_in is {self.burn_in}, but a window needs two rows more "
+                "than its burn-in: one to learn from, and one with its outcome. Use a window of at least "
+                f"{self.burn_in + 2}."
             )
         if self.burn_in < 0 or self.batch < 1:
             raise ConfigError(
@@ -202,7 +203,8 @@ class ReplayConfig:
         rows = self.capacity // environments
         if rows < self.window:
             raise ConfigError(
-                f"A replay of {self.capacity} steps keeps {rows} rows of each of {environments} environments, but a "
-                f"window needs {self.window}. Use a capacity of at least {self.window * environments}."
+                f"A replay of {self.capacity} steps keeps {rows} rows of each of {environments} "
+                f"environments, but a window needs {self.window}. Use a capacity of at least "
+                f"{self.window * environments}."
             )
         return rows

@@ -38,15 +38,15 @@ class RolloutConfig:
     """Share of training over which faults of single steps (dropouts, noise) set in: the probability that an
     observation is exposed to them grows from 0 to 1."""
     noise_colour: float = UNDECIDED
-    """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink noise,
-    which keeps to a direction for longer."""
+    """Exponent β of the spectrum 1/f^β of the action noise over a rollout: 0 for white noise, 1 for pink
+    noise, which keeps to a direction for longer."""
 
     def __post_init__(self) -> None:
         require_finite(self)
         if self.noise_colour is not UNDECIDED and not 0.0 <= self.noise_colour <= 2.0:
             raise ConfigError(
-                f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 (red "
-                "noise). 1 is pink noise."
+                f"noise_colour is {self.noise_colour}, but it is an exponent between 0 (white noise) and 2 "
+                "(red noise). 1 is pink noise."
             )
         if not 0.0 <= self.fault_warmup <= 1.0:
             raise ConfigError(
@@ -58,7 +58,8 @@ class RolloutConfig:
                 raise ConfigError(f"{name} is {count}, but it must be at least 1. The paper uses {paper}.")
         if self.observation_clip is not None and self.observation_clip <= 0.0:
             raise ConfigError(
-                f"observation_clip is {self.observation_clip}, but a bound must be positive. Use None for no bound."
+                f"observation_clip is {self.observation_clip}, but a bound must be positive. Use None for no "
+                "bound."
             )
 
     @property
@@ -88,8 +89,8 @@ class Trajectory(eqx.Module):
     valid: Bool[Array, "*T B"]
     """False where y_t is the last of its episode: the action is ignored there, so the row is in no loss."""
     core_state: Float[Array, "*P B C"]
-    """State of the core before it reads y_t. Kept for the first step, and wherever streams are cut for truncated
-    BPTT."""
+    """State of the core before it reads y_t. Kept for the first step, and wherever streams are cut for
+    truncated BPTT."""
     action: Float[Array, "*T B A"]
     """The action as sampled, before it is limited to the actuators' bounds."""
     log_prob: Float[Array, "*T B"]
@@ -161,14 +162,15 @@ class Exploration(NamedTuple):
     noise: Float[Array, "*T B A"]
     drawn: Drawn
     chance: Float[Array, "*T B"] | None = None
-    """Uniform numbers between 0 and 1 that decide which observations are exposed to faults; None if all are."""
+    """Uniform numbers between 0 and 1 that decide which observations are exposed to faults; None if all
+    are."""
 
 
 def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exploration:
     """Draw the random numbers for T steps of one seed.
 
-    This is a separate program, because random numbers take longer to compile than the rest of a rollout, and a
-    program without a simulator can be cached.
+    This is a separate program, because random numbers take longer to compile than the rest of a rollout, and
+    a program without a simulator can be cached.
     """
     keys = jax.random.split(key, config.rollout_length)
     noise_keys, env_keys = (
@@ -192,10 +194,10 @@ def explore(env: AbstractEnv, config: RolloutConfig, key: Key[Array, ""]) -> Exp
 def coloured(white: Float[Array, "T B A"], exponent: float) -> Float[Array, "T B A"]:
     """Filter white noise into standard normal noise whose spectrum over time falls like 1/f^β.
 
-    The filter is linear and cyclic over the rollout. It is scaled so that each number is still standard normal by
-    itself: with independent ε of variance 1 and the gains g_k of all T frequencies, the variance is (1/T) Σ g_k².
-    The mean is filtered like the lowest frequency, so a rollout may lean to one side as a whole. Eberhard et al.
-    (2023) found β = 1 to explore well on most control tasks.
+    The filter is linear and cyclic over the rollout. It is scaled so that each number is still standard
+    normal by itself: with independent ε of variance 1 and the gains g_k of all T frequencies, the variance is
+    (1/T) Σ g_k². The mean is filtered like the lowest frequency, so a rollout may lean to one side as a
+    whole. Eberhard et al. (2023) found β = 1 to explore well on most control tasks.
     """
     if exponent == 0.0:
         return white
@@ -224,9 +226,9 @@ def read_in_part(
 ) -> TimeStep:
     """Return a time step in which only a ``share`` of the environments is exposed to faults.
 
-    The others read what working sensors show. A blackout of probability p then has the probability ``share`` × p.
-    This is for faults of single steps only: a fault with a memory, such as the last value that arrived, would
-    remember what was not read.
+    The others read what working sensors show. A blackout of probability p then has the probability ``share``
+    × p. This is for faults of single steps only: a fault with a memory, such as the last value that arrived,
+    would remember what was not read.
     """
     if chance is None or share is None or timestep.complete is None:
         return timestep
@@ -265,9 +267,9 @@ def roll(
 ) -> tuple[RolloutState, Trajectory, Float[Array, " B"]]:
     """Make T steps in every environment of one seed.
 
-    The last result is the value of the observation after them, to bootstrap from. Core states are kept at every
-    ``cut``-th step, or only at the first if it is None. ``fault_share`` is the share of observations exposed to
-    faults while these set in. Rows hold what working sensors would have shown only ``with_truth``.
+    The last result is the value of the observation after them, to bootstrap from. Core states are kept at
+    every ``cut``-th step, or only at the first if it is None. ``fault_share`` is the share of observations
+    exposed to faults while these set in. Rows hold what working sensors would have shown only ``with_truth``.
     """
 
     policy = for_single_steps(policy)

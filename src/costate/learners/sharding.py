@@ -32,8 +32,8 @@ class Shards:
     def total(self, tree: Tree) -> Tree:
         """Return the sum over the devices, on each of them.
 
-        All arrays of one dtype are sent as one message. Devices wait for each other once per message, and with one
-        message for each small array of a network that would take as long as a short update itself.
+        All arrays of one dtype are sent as one message. Devices wait for each other once per message, and
+        with one message for each small array of a network that would take as long as a short update itself.
         """
         if self.count == 1:
             return tree
@@ -52,8 +52,8 @@ class Shards:
 ALONE = Shards(1)
 
 
-class Layout(NamedTuple):
-    """A grid of devices."""
+class DeviceGrid(NamedTuple):
+    """Devices in groups: each group trains some seeds, and its devices share every minibatch."""
 
     seeds: int
     """Groups of devices. Each trains its share of the seeds without communication."""
@@ -69,27 +69,27 @@ class Layout(NamedTuple):
         return Shards(self.streams)
 
     def mesh(self) -> jax.sharding.Mesh:
-        grid = np.array(jax.devices()[: self.devices]).reshape(self.seeds, self.streams)
-        return jax.sharding.Mesh(grid, (SEEDS, STREAMS))
+        devices = np.array(jax.devices()[: self.devices]).reshape(self.seeds, self.streams)
+        return jax.sharding.Mesh(devices, (SEEDS, STREAMS))
 
 
-def choose_layout(devices: int | None, available: int, seeds: int, streams: int) -> Layout:
+def choose_grid(devices: int | None, available: int, seeds: int, streams: int) -> DeviceGrid:
     """Return the grid for ``devices`` of the ``available`` ones, or for as many as can be used if it is None.
 
-    Seeds need no communication, so the grid has as many groups as possible. ``streams`` is the number of streams
-    in a minibatch.
+    Seeds need no communication, so the grid has as many groups as possible. ``streams`` is the number of
+    streams in a minibatch.
     """
-    layouts = {layout.devices: layout for layout in _layouts(seeds, streams) if layout.devices <= available}
+    grids = {grid.devices: grid for grid in _grids(seeds, streams) if grid.devices <= available}
     if devices is None:
-        return layouts[max(layouts)]
-    if devices in layouts:
-        return layouts[devices]
-    works = f"Numbers that work: {', '.join(map(str, sorted(layouts)))}."
+        return grids[max(grids)]
+    if devices in grids:
+        return grids[devices]
+    works = f"Numbers that work: {', '.join(map(str, sorted(grids)))}."
     if devices > available:
         raise ConfigError(
             f"devices is {devices}, but JAX sees {available} ({jax.devices()[0].platform}). {works} "
-            "JAX_NUM_CPU_DEVICES sets the number of devices that a CPU is split into; more than its cores are only "
-            "useful for testing."
+            "JAX_NUM_CPU_DEVICES sets the number of devices that a CPU is split into; more than its cores "
+            "are only useful for testing."
         )
     what = (
         f"{streams} streams of a minibatch"
@@ -99,9 +99,9 @@ def choose_layout(devices: int | None, available: int, seeds: int, streams: int)
     raise ConfigError(f"devices is {devices}, but {what} cannot be split evenly over {devices}. {works}")
 
 
-def _layouts(seeds: int, streams: int) -> list[Layout]:
+def _grids(seeds: int, streams: int) -> list[DeviceGrid]:
     """Return all grids that split seeds and streams evenly, those with more groups last."""
-    return [Layout(s, m) for s in _divisors(seeds) for m in _divisors(streams)]
+    return [DeviceGrid(s, m) for s in _divisors(seeds) for m in _divisors(streams)]
 
 
 def _divisors(number: int) -> list[int]:

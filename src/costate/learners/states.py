@@ -1,7 +1,7 @@
 """The states that a learner passes to the rest of the library, which knows them by these interfaces only.
 
-Required fields are abstract variables to Equinox. Type checkers would take those for fields that come first, so
-they are shown properties instead.
+Required fields are abstract variables to Equinox. Type checkers would take those for fields that come first,
+so they are shown properties instead.
 """
 
 import abc
@@ -30,7 +30,10 @@ class LearnerState(eqx.Module):
 
 
 class StreamState(eqx.Module):
-    """State of all environments between two rollouts, with the policy's memory. Each learner defines its own."""
+    """State of all environments between two rollouts, with the policy's memory.
+
+    Each learner defines its own.
+    """
 
     if TYPE_CHECKING:
 

@@ -28,8 +28,8 @@ class CostateConfig:
     costate_coef: float = 0.05
     """Weight c₃ of the co-state loss; 0 leaves it out."""
     costate_hidden: Literal["after", "before"] = "after"
-    """Hidden state in the cosine: h_t after reading y_t (the paper's text), or h_{t−1} before it (the authors'
-    code)."""
+    """Hidden state in the cosine: h_t after reading y_t (the paper's text), or h_{t−1} before it (the
+    authors' code)."""
     costate_warmup: float = 0.0
     """Share of training over which the weight of the co-state loss grows linearly from 0."""
 
@@ -41,7 +41,8 @@ def check_costate(config: Any, *further: str) -> None:
     """
     if config.costate_coef < 0.0:
         raise ConfigError(
-            f"costate_coef is {config.costate_coef}, but a loss weight cannot be negative. Use 0 to leave the loss out."
+            f"costate_coef is {config.costate_coef}, but a loss weight cannot be negative. Use 0 to leave "
+            "the loss out."
         )
     if not 0.0 <= config.costate_warmup <= 1.0:
         raise ConfigError(f"costate_warmup is {config.costate_warmup}, but it is a share: between 0 and 1.")

@@ -120,7 +120,7 @@ def _memory_of_container(root: pathlib.Path) -> int:
 
 
 def _memory_of_process(root: pathlib.Path) -> int:
-    """Return the address space that is left to the process; without a limit, more than any machine has."""
+    """Return the bytes left of the process's address space limit; without one, more than any machine has."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     taken = root / "proc/self/statm"
     if limit == resource.RLIM_INFINITY or not taken.exists():

@@ -1,6 +1,7 @@
-"""How fast this machine trains, and how fast it could: everything measured in one process and one run, so that the ratios mean something.
+"""Measure the speed of training on this machine, and its limit.
 
-The limit is what would be left if nothing but physics and matrix products took time, and both ran at the full speed of the machine:
+All is measured in one process and one run, so that ratios can be compared. The limit is the speed if nothing
+but physics and matrix products took time, and both ran at the machine's full speed:
 
     limit = 1 / (1 / raw engine + FLOPs per env-step / peak FLOP/s)
 """
@@ -34,21 +35,21 @@ from costate.training.programs import (
     Programs,
     compile_programs,
     fresh_states,
-    learner_layout,
+    learner_grid,
     program_name,
     start_episodes,
 )
 from costate.training.startup import forget_uncacheable, prepare_jax
 
-# A product large enough for every core, small enough to be over in a tenth of a second.
+# Large enough to occupy every core, but small enough to take a tenth of a second.
 MATRIX_SIZE = 2048
-# About how much of the time has passed when the starts of processes are measured, and when all is compiled.
+# Rough shares of the time after the starts of processes are measured, and after compiling.
 STARTED, COMPILED = 0.3, 0.4
 
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """Medians over the repetitions of one run, in env-steps per second unless the name says otherwise."""
+    """Medians over the repetitions of one run, in environment steps per second unless named otherwise."""
 
     task: str
     preset: str
@@ -60,7 +61,7 @@ class Benchmark:
     peak_gflops: float
     """A large float32 matrix product on all cores."""
     flops_per_step: float
-    """Matrix products that the learner needs for one env-step, rollout and update together."""
+    """Floating-point operations of matrix products per environment step, in rollout and update together."""
     collect: float
     learner_only: float
     updates: float
@@ -70,11 +71,12 @@ class Benchmark:
     compile_seconds: float
     peak_memory_gb: float
     cold_start_seconds: float | None
-    """From the start of a process that trains one seed to its first iteration, with an empty compilation cache; None if not measured."""
+    """Seconds from the start of a process that trains one seed to its first iteration, with an empty
+    compilation cache; None if not measured."""
     warm_start_seconds: float | None
-    """The same with the cache of a run before."""
+    """The same with the cache of an earlier run."""
     loops: str
-    """What runs the loops over time, and why."""
+    """Implementation of the loops over time, and the reason for it."""
 
     @property
     def fraction(self) -> float:
@@ -96,15 +98,15 @@ def run_benchmark(
     prepare_jax()
     config = preset(preset_name, task)
     numbers = tuple(range(seeds))
-    layout = learner_layout(config, seeds, devices)
-    # Processes of their own, before this one takes the cores.
+    grid = learner_grid(config, seeds, devices)
+    # Separate processes, measured before this one occupies the cores.
     cold, warm = measure_starts(task, preset_name, within(tell, 0.0, STARTED)) if starts else (None, None)
     tell(STARTED if starts else 0.0, "compiling")
     with contextlib.closing(make_env(task, config.rollout.environments, numbers, config.sensors)) as env:
         states = fresh_states(config, numbers)
         rollout_state = start_episodes(config, env, states)
         started = time.perf_counter()
-        programs = compile_programs(config, env, states, rollout_state, layout)
+        programs = compile_programs(config, env, states, rollout_state, grid)
         compiling = time.perf_counter() - started
         seconds = measure_iterations(
             config, env, programs, programs.place(states), numbers, repeats, within(tell, COMPILED, 1.0)
@@ -117,7 +119,7 @@ def run_benchmark(
         task=task,
         preset=preset_name,
         seeds=seeds,
-        devices=layout.devices,
+        devices=grid.devices,
         repeats=repeats,
         raw_engine=steps / raw,
         peak_gflops=peak_flops / 1e9,
@@ -137,14 +139,14 @@ def run_benchmark(
 
 
 def _loops(config: RunConfig) -> str:
-    """In C there are those of the GRU, for some widths, on CPUs."""
+    """Return the implementation of the loops over time. The GRU has loops in C, for some widths, on CPUs."""
     policy = config.policy
-    has_them = (
+    in_c = (
         isinstance(policy.core, GRUConfig)
         and policy.hidden_size % MULTIPLE == 0
         and jax.devices()[0].platform == "cpu"
     )
-    return str(native_state()) if has_them else "by XLA (there are none in C for this core, width or device)"
+    return str(native_state()) if in_c else "by XLA (there are none in C for this core, width or device)"
 
 
 def measure_iterations(
@@ -156,7 +158,10 @@ def measure_iterations(
     repeats: int,
     tell: Tell = nobody,
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Seconds of raw engine, collect, update and matrix product, each measured in every repetition, so that all see the same hours."""
+    """Return the seconds of raw engine, collect, update and matrix product.
+
+    Each is measured in every repetition, so that a change in the machine's load affects all of them.
+    """
     engine = _engine_program(
         config, env, programs.bring(start_episodes(config, env, states).env_state), len(seeds)
     )
@@ -185,7 +190,7 @@ def measure_iterations(
 def _engine_program(
     config: RunConfig, env: AbstractEnv, env_state: EnvState, seeds: int
 ) -> Callable[..., Any]:
-    """As many steps as a rollout has, with random actions and nothing else."""
+    """Compile a program with the steps of a rollout, random actions and nothing else."""
     shape = (config.rollout.rollout_length, seeds, env.batch_size, env.action_size)
 
     def run(env_state: EnvState, key: Key[Array, ""]) -> Float[Array, ""]:
@@ -205,7 +210,10 @@ def _seconds(program: Callable[..., Any], *arguments: Any) -> float:
 
 
 def measure_starts(task: str, preset_name: str, tell: Tell = nobody) -> tuple[float, float]:
-    """Seconds from the start of a process until its first iteration starts: with an empty compilation cache, and then with a full one."""
+    """Return the seconds from the start of a process to its first iteration.
+
+    The first number is with an empty compilation cache, the second with a full one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"XDG_CACHE_HOME": folder}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -227,7 +235,7 @@ def _start(task: str, preset_name: str, out: str, environment: dict[str, str]) -
 
 
 def table(result: Benchmark) -> str:
-    """What a person reads."""
+    """Format a benchmark as a table for the terminal."""
     rows = [
         ("raw engine", f"{result.raw_engine:,.0f} steps/s", "random actions, no policy"),
         (

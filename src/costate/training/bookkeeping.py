@@ -1,4 +1,4 @@
-"""What is told of a run while it goes on: rows for its logs, progress for whoever watches, a picture now and then."""
+"""Report on runs while they train: rows for the logs, progress for the reporter, and learning curves."""
 
 import collections
 import contextlib
@@ -15,15 +15,15 @@ from costate.training.console import AbstractReporter, Progression
 from costate.training.group import Group, describe
 from costate.training.periodic_evaluation import RETURN, interval
 
-# Iterations from whose speed the time left is told: off-policy, the first ones only collect and are much faster than
-# the rest.
+# The remaining time is estimated from the last iterations. Off-policy, the first ones only collect and are
+# much faster than the rest.
 RECENT = 50
-# A picture takes as long to draw as many iterations of a small run.
+# Drawing a picture takes as long as many iterations of a small run.
 SECONDS_BETWEEN_PICTURES = 60.0
 
 
 class Bookkeeper:
-    """Keeps the clock of a group of runs, writes their rows and tells the reporter how far they are."""
+    """Keep the clock of a group of runs, write their rows and report their progress."""
 
     def __init__(
         self,
@@ -36,38 +36,38 @@ class Bookkeeper:
         self._logs = logs
         self._reporter = reporter
         self._stop = stop
-        # A run's clock goes on where it was stopped; it counts compiling and saving too.
+        # A resumed run's clock continues where it stopped. It includes compiling and saving.
         self._began = time.perf_counter() - _elapsed(group.runs[0])
         self._drawn = time.perf_counter()
         self._recent = collections.deque[float](maxlen=RECENT)
-        # A column that has no number yet, where there will be one.
+        # NaN reserves a column for evaluations before the first one.
         self._shown: Row = {} if interval(group.config) is None else {RETURN: math.nan}
 
     def write(self, rows: Sequence[Row], iteration: int) -> None:
-        """Log what an iteration brought, a row for each run, and tell the reporter."""
+        """Log the results of an iteration, a row for each run, and report progress."""
         elapsed = time.perf_counter() - self._began
         rows = [row | {"time/elapsed": elapsed} for row in rows]
         for logs, row in zip(self._logs, rows, strict=True):
             for log in logs:
                 log.write(row)
         self._recent.append(rows[0]["time/iteration"])
-        # Where there is nothing new, as between the ends of episodes, a number stays what it was.
+        # A number without a new value, as between the ends of episodes, keeps its last one.
         self._shown |= {name: value for name, value in _mean_row(rows).items() if math.isfinite(value)}
         left = statistics.fmean(self._recent) * (self._group.config.iterations - iteration)
         try:
             self._reporter.progress(Progression(dict(self._shown), self._group.config.final_steps, left))
         except OSError:
-            # Nobody is looking any more (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
+            # The reader is gone (`costate train … | head`, a closed terminal): save and stop, as for Ctrl-C.
             self._stop.ask()
 
     def draw_now_and_then(self) -> None:
-        """Draw the learning curves, if the last ones are old."""
+        """Draw the learning curves if ``SECONDS_BETWEEN_PICTURES`` have passed since the last time."""
         if time.perf_counter() - self._drawn >= SECONDS_BETWEEN_PICTURES:
             draw(self._group)
             self._drawn = time.perf_counter()
 
     def say_if_heard(self, text: str) -> None:
-        """Say something at the end, when the reader may have gone away, which may be why it ended."""
+        """Say something at the end of a run, but do not fail if the reader is gone."""
         with contextlib.suppress(OSError):
             self._reporter.say(text)
 
@@ -79,13 +79,13 @@ def draw(group: Group) -> None:
 
 
 def _elapsed(run: Run) -> float:
-    """Return the seconds that a run has trained so far, by its own log."""
+    """Return the seconds that a run has trained so far, from its log."""
     rows = run.read_metrics()
     return float(rows[-1].get("time/elapsed", 0.0)) if rows else 0.0
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:
-    """Return what a group did on average; its speed is that of all seeds together."""
+    """Return the mean over the rows of a group, with the speed of all seeds together."""
     mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     speed = sum(row["training/sps"] for row in rows)
     return mean | {

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live bar on a terminal, plain aligned lines elsewhere, nothing when used as a library."""
+"""Show the progress of a run: a live bar on a terminal, aligned lines elsewhere, nothing in a library."""
 
 import abc
 import dataclasses
@@ -14,14 +14,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from costate.runs.metrics_log import Row
 
-# What a line shows of learning, beside the return and the co-state loss: metric, title and form.
+# Columns for learning, beside the return and the co-state loss: metric, title and format.
 ON_POLICY = (("losses/approx_kl", "KL", "8.4f"), ("losses/explained_variance", "expl.var", "8.2f"))
 OFF_POLICY = (("losses/q", "Q", "8.2f"), ("training/temperature", "entropy α", "9.4f"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Progression:
-    """Where a run stands after an iteration."""
+    """Progress of a run after an iteration."""
 
     row: Row
     total_steps: int
@@ -29,27 +29,27 @@ class Progression:
 
 
 class AbstractReporter(abc.ABC):
-    """Receives what happens in a run."""
+    """Receiver of the events of a run."""
 
     @abc.abstractmethod
     def say(self, text: str) -> None:
-        """A sentence that stays on the screen."""
+        """Print a sentence that stays on the screen."""
 
     def compiled(self, about: str) -> None:
-        """The programs of an iteration are compiled, and the first one starts."""
+        """Report that the programs are compiled and that the first iteration starts."""
         self.say(about)
 
     @abc.abstractmethod
     def progress(self, progression: Progression) -> None:
-        """An iteration is over."""
+        """Report that an iteration has ended."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Nothing more comes."""
+        """Release the terminal. Nothing is reported afterwards."""
 
 
 class SilentReporter(AbstractReporter):
-    """For use as a library."""
+    """Report nothing, for use as a library."""
 
     def say(self, text: str) -> None:
         pass
@@ -62,7 +62,7 @@ class SilentReporter(AbstractReporter):
 
 
 class PlainReporter(AbstractReporter):
-    """One aligned line every few seconds, for logs and pipes."""
+    """Print one aligned line every few seconds, for logs and pipes."""
 
     def __init__(self, interval: float = 5.0) -> None:
         self._interval = interval
@@ -88,14 +88,14 @@ class PlainReporter(AbstractReporter):
 
 
 class LiveReporter(AbstractReporter):
-    """A progress bar that stays on one line of a terminal."""
+    """Show a progress bar that stays on one line of a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._progress = Progress(
             BarColumn(bar_width=10),
             TextColumn("{task.fields[status]}"),
             console=console,
-            # Redrawn by hand after every iteration: a thread that redraws would take time from the physics.
+            # Redrawn after every iteration. A thread for it would take time from the physics.
             auto_refresh=False,
         )
         self._task = self._progress.add_task("", total=1.0, status="compiling …")
@@ -119,7 +119,10 @@ def reporter_for_stdout() -> AbstractReporter:
 
 
 def can_redraw(stream: TextIO | io.TextIOBase | None) -> bool:
-    """Whether a line that was written can be written over: on a terminal that is not a dumb one. Closed streams are None."""
+    """Return whether a written line can be overwritten: true on a terminal that is not dumb.
+
+    A closed stream is None.
+    """
     return (
         stream is not None
         and stream.isatty()
@@ -145,7 +148,8 @@ def plain_header(row: Row) -> str:
 def plain_line(progression: Progression) -> str:
     row = progression.row
     numbers = " ".join(_number(row, name, form) for name, _, form in _columns(row))
-    return f"{int(row['env_steps']):>12,} {numbers} {row['training/sps']:>9,.0f} {duration(progression.seconds_left):>8}"
+    speed, left = row["training/sps"], duration(progression.seconds_left)
+    return f"{int(row['env_steps']):>12,} {numbers} {speed:>9,.0f} {left:>8}"
 
 
 def live_status(progression: Progression) -> str:
@@ -155,19 +159,20 @@ def live_status(progression: Progression) -> str:
     evaluated = (
         f" (evaluated {_number(row, 'eval/episode_reward', '.0f')})" if "eval/episode_reward" in row else ""
     )
-    numbers = f"return {_number(row, 'training/episode_reward', '.0f')}{evaluated} co-state {_number(row, 'losses/costate', '.2f')}"
+    gained, costate = _number(row, "training/episode_reward", ".0f"), _number(row, "losses/costate", ".2f")
+    numbers = f"return {gained}{evaluated} co-state {costate}"
     return f"{steps} {numbers} {row['training/sps']:,.0f} steps/s {duration(progression.seconds_left)} left"
 
 
 def _number(row: Row, name: str, spec: str) -> str:
-    """A number, or a dash of the same width where there is none yet."""
+    """Format a number, or a dash of the same width if there is none yet."""
     width = spec.split(".")[0] or "1"
     value = row.get(name, math.nan)
     return format(value, spec) if math.isfinite(value) else "–".rjust(int(width))
 
 
 def duration(seconds: float) -> str:
-    """1:02:03 or 2:03."""
+    """Format seconds as 1:02:03 or 2:03."""
     whole = max(0, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

@@ -1,4 +1,4 @@
-"""How a run goes on: what may be changed then, what may not and why, and what is noted of it."""
+"""Rules for resuming a run: which settings may change, which may not and why, and the run's history."""
 
 import contextlib
 import dataclasses
@@ -22,31 +22,35 @@ from costate.runs.history import Stretch, went_on
 from costate.runs.run_directory import Run, open_run, write_config
 from costate.training.group import Group
 
-# Why a run cannot go on with another value, by the longest beginning of the setting's place in the config.
+OTHER_STEPS = (
+    "an iteration would have another number of steps, which would move the run's place in its budget"
+)
+# Reasons why a run cannot be resumed with another value, by the longest matching prefix of the setting's
+# path.
 REASONS = {
-    "task": "what was learnt on one task is no beginning of a run on another",
+    "task": "a run cannot be started on one task and resumed on another",
     "seed": "another seed is another run",
-    "learner": "the curve would not be one run's",
+    "learner": "the curve would mix two runs",
     "learner.name": "the other learner has another state, which was never trained",
-    "learner.replay": "the experience that was stored would not fit",
+    "learner.replay": "the stored experience would not fit",
     "policy": "the weights would not fit, or would mean something else",
-    "sensors": "the first part of the curve would be of other sensors than the rest",
-    "rollout": "iterations before and after would not be of one kind, so the curve would not be one run's",
-    "rollout.environments": "an iteration would have another number of steps, so that the run's place in its budget would change",
-    "rollout.rollout_length": "an iteration would have another number of steps, so that the run's place in its budget would change",
+    "sensors": "the first part of the curve would be with other sensors than the rest",
+    "rollout": "the iterations before and after would differ in kind, so the curve would mix two runs",
+    "rollout.environments": OTHER_STEPS,
+    "rollout.rollout_length": OTHER_STEPS,
 }
-OTHERWISE = "the curve would not be one run's"
+OTHERWISE = "the curve would mix two runs"
 
 
 def refusals(before: RunConfig, wanted: RunConfig) -> tuple[str, ...]:
-    """What of ``wanted`` a run with the config ``before`` cannot go on with, each with its reason."""
+    """Return the changes to ``wanted`` with which a run cannot be resumed, each with its reason."""
     changed = [
         text
         for text in differing_fields(to_json(before), to_json(wanted))
         if text.split(":")[0] not in MAY_CHANGE
     ]
     if before.learner_name != wanted.learner_name:
-        # Its settings differ for no other reason.
+        # The settings of the learner differ only because its name does.
         changed = [
             text for text in changed if text.startswith("learner.name:") or not text.startswith("learner.")
         ]
@@ -59,7 +63,10 @@ def _reason(field: str) -> str:
 
 
 def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
-    """Return a run as it is to go on, with those changes that are not None. As many steps as make the same number of iterations are no change."""
+    """Return a run as it will be resumed, with those changes that are not None.
+
+    Steps that make the same number of iterations are no change.
+    """
     config = with_overrides(run.config, {name: value for name, value in changes.items() if value is not None})
     if config.iterations == run.config.iterations:
         config = dataclasses.replace(config, steps=run.config.steps)
@@ -69,9 +76,10 @@ def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
             {steps_of(folder) for place in (run.milestones, run.checkpoints) for folder in folders(place)}
         )
         raise ConfigError(
-            f"{run.path} cannot be made shorter than it was trained: it stands at {newest:,} steps, and {config.total_steps:,} were asked for. Ask "
-            f"for at least {newest}. What it had learnt earlier is there as well, at steps {', '.join(f'{step:,}' for step in saved)}: "
-            f"`costate evaluate {run.path} --step {saved[0]}` takes such a policy."
+            f"{run.path} cannot be made shorter than it was trained: it stands at {newest:,} steps, and "
+            f"{config.total_steps:,} were asked for. Use at least {newest}. Earlier policies are saved at "
+            f"steps {', '.join(f'{step:,}' for step in saved)}: evaluate one with `costate evaluate "
+            f"{run.path} --step {saved[0]}`."
         )
     return dataclasses.replace(run, config=config)
 
@@ -81,8 +89,9 @@ def check_edited(run: Run) -> None:
     before = run.history[-1].steps if run.history else _steps_of_newest(run)
     if run.config.total_steps != before:
         raise ConfigError(
-            f"steps was changed in {run.path / 'config.json'} from {before} to {run.config.total_steps}. Put {before} back, and let the run be made "
-            f"longer or shorter by: costate train --resume {run.path} --steps {run.config.total_steps}"
+            f"steps was changed in {run.path / 'config.json'} from {before} to {run.config.total_steps}. Put "
+            f"{before} back, and make the run longer or shorter with: costate train --resume {run.path} "
+            f"--steps {run.config.total_steps}"
         )
 
 
@@ -98,18 +107,22 @@ def _steps_of_newest(run: Run) -> int:
 
 
 def check_alike(runs: Sequence[Run]) -> None:
-    """Raise if runs that are to go on together differ in what may change, as they do if changing all of them was cut off."""
+    """Raise if runs that are resumed together differ in a setting that may change.
+
+    They can differ if changing all of them was interrupted.
+    """
     for name in MAY_CHANGE:
         values = {run.path.name: getattr(run.config, name) for run in runs}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{folder}: {value}" for folder, value in values.items())
             raise ConfigError(
-                f"The runs have different {name} ({listed}), but those that train together need the same. Say which, with --{name.replace('_', '-')}."
+                f"The runs have different {name} ({listed}), but runs that train together need the same. "
+                f"Give it with --{name.replace('_', '-')}."
             )
 
 
 def note(group: Group, starts: Sequence[Checkpoint], say: Callable[[str], None]) -> Group:
-    """Write down how runs go on from ``starts``, and say so if that makes them longer or shorter."""
+    """Add the resumption from ``starts`` to the history of each run, and report a change of length."""
     slowdowns = max(start.slowdowns for start in starts)
     noted, said = [], ""
     for run, start in zip(group.runs, starts, strict=True):
@@ -134,7 +147,7 @@ def note(group: Group, starts: Sequence[Checkpoint], say: Callable[[str], None])
 
 
 def length_change(before: RunConfig, after: RunConfig, iteration: int) -> str:
-    """One line about a run that is made longer or shorter in an iteration, counted from 0."""
+    """Describe in one line a run that is made longer or shorter at an iteration, counted from 0."""
     how = "longer" if after.iterations > before.iterations else "shorter"
     then, now = schedules(before, iteration), schedules(after, iteration)
     moved = [f"{name} {now[name]:.3g} instead of {then[name]:.3g}" for name in now if now[name] != then[name]]
@@ -147,7 +160,7 @@ def length_change(before: RunConfig, after: RunConfig, iteration: int) -> str:
 
 
 def schedules(config: RunConfig, iteration: int) -> dict[str, float]:
-    """What depends on how much of the run is over, in an iteration counted from 0."""
+    """Return the values that follow a schedule over the run, in an iteration counted from 0."""
     now = jnp.asarray(min(iteration, config.iterations))
     values = config.learner.schedules(config, now)
     fault_share = scheduled_fault_share(config.rollout, config.iterations, now)

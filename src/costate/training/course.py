@@ -1,4 +1,4 @@
-"""What a group computes, iteration by iteration, without files: where it stands, how a cycle begins, one step further."""
+"""The computation of a group of runs, iteration by iteration, without files."""
 
 import dataclasses
 import time
@@ -10,7 +10,7 @@ import numpy as np
 from costate._base.types import Array, Bool
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
-from costate.learners.sharding import Layout
+from costate.learners.sharding import DeviceGrid
 from costate.learners.states import Experience, LearnerState, StreamState
 from costate.runs.checkpoint import Checkpoint
 from costate.runs.metrics_log import Row
@@ -24,7 +24,7 @@ from costate.training.startup import forget_uncacheable
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a group stands between two iterations."""
+    """State of a group between two iterations."""
 
     iteration: int
     restarts: np.ndarray
@@ -36,26 +36,29 @@ class Position:
 
 
 def start_cycle(config: RunConfig, env: AbstractEnv, position: Position) -> Position:
-    """A new episode in every environment: nothing of the cycle before is in flight."""
+    """Start a new episode in every environment, so that nothing of the last cycle is in flight."""
     return dataclasses.replace(
         position, restarts=position.restarts + 1, rollout_state=start_episodes(config, env, position.states)
     )
 
 
 def compile_at(group: Group, env: AbstractEnv, position: Position) -> tuple[AbstractIteration, Position, str]:
-    """The program of an iteration at the learning rate that the run has come to, the position on its devices, and a word about it."""
+    """Compile an iteration at the run's current learning rate.
+
+    Return it with the position moved to its devices, and a sentence for the reporter.
+    """
     assert position.rollout_state is not None, "a run starts between cycles"
     started = time.perf_counter()
     config = group.config.slowed(max(checkpoint.slowdowns for checkpoint in position.saved))
-    compiled = compile_iteration(config, env, position.states, position.rollout_state, group.layout)
-    check_iteration(compiled.working_bytes, group.layout)
+    compiled = compile_iteration(config, env, position.states, position.rollout_state, group.grid)
+    check_iteration(compiled.working_bytes, group.grid)
     forget_uncacheable()
-    about = _compiled(compiled, group.layout, time.perf_counter() - started)
+    about = _compiled(compiled, group.grid, time.perf_counter() - started)
     return compiled, dataclasses.replace(position, states=compiled.place(position.states)), about
 
 
-def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> str:
-    used, available = layout.devices, len(jax.devices())
+def _compiled(iteration: AbstractIteration, grid: DeviceGrid, seconds: float) -> str:
+    used, available = grid.devices, len(jax.devices())
     where = (
         f"{used} device{'s' if used > 1 else ''}" if used == available else f"{used} of {available} devices"
     )
@@ -64,7 +67,7 @@ def _compiled(iteration: AbstractIteration, layout: Layout, seconds: float) -> s
 
 
 def advance(group: Group, compiled: AbstractIteration, position: Position) -> tuple[Position, list[Row]]:
-    """One iteration, and what there is to log for each seed."""
+    """Run one iteration. Return the new position, and a row to log for each seed."""
     assert position.rollout_state is not None, "a run starts between cycles"
     config, iteration = group.config, position.iteration + 1
 
@@ -93,7 +96,7 @@ def advance(group: Group, compiled: AbstractIteration, position: Position) -> tu
 
 
 def _row(metrics: Row) -> Row:
-    """What there is to log: where nothing was learnt yet, there are no losses."""
+    """Return the metrics to log: without losses before the first update."""
     learnt = metrics.get("training/updates", 1.0) > 0.0
     return (
         metrics
@@ -103,6 +106,6 @@ def _row(metrics: Row) -> Row:
 
 
 def restarts_within(is_first: Bool[Array, "N T B"], is_first_after: Bool[Array, "N B"]) -> np.ndarray:
-    """Episodes that environments started by themselves during a rollout; the one that the rollout began with is counted elsewhere."""
+    """Count the episodes that each environment started during a rollout, except the one it began with."""
     counts: np.ndarray = np.asarray(is_first)[:, 1:].sum(axis=1) + np.asarray(is_first_after)
     return counts.reshape(-1)

@@ -1,6 +1,7 @@
-"""The start of a cycle, remembered while the cycle goes on: where a run is saved that is stopped before the cycle is over.
+"""The start of a cycle, kept during the cycle: a run that is stopped within it is saved there.
 
-Environments cannot be saved in the middle of an episode, so a run continues exactly only from between two cycles.
+Environments cannot be saved in the middle of an episode, so a run can only be resumed exactly between two
+cycles.
 """
 
 import dataclasses
@@ -17,22 +18,23 @@ from costate.training.course import Position
 
 @dataclasses.dataclass(frozen=True)
 class CycleStart:
-    """What a checkpoint of the start of a cycle needs later on."""
+    """The parts of a position that a later checkpoint of the start of a cycle needs."""
 
     iteration: int
     restarts: np.ndarray
     """Episodes started before the cycle in each environment of all seeds."""
     states: LearnerState
-    """Without the rows of the replay, unless ``written`` is None."""
+    """The states, without the rows of the replay unless ``written`` is None."""
     written: Int[Array, " N"] | None
-    """Rows that were ever written to the replay of each seed; None if ``states`` are whole."""
+    """Rows written so far to the replay of each seed; None if ``states`` are complete."""
 
 
 def remember_start(learner: AnyLearner, position: Position) -> CycleStart:
-    """Remember ``position``, whose episodes have just been started.
+    """Keep ``position``, whose episodes have just been started.
 
-    A replay is only ever appended to, so its rows need no copy: those that the next checkpoint has to write are still in the ring at the end of the
-    cycle, and those before them are on disk. Only where a cycle overwrites rows that were not saved yet is the whole ring kept.
+    A replay is only ever appended to, so its rows need no copy: those that the next checkpoint has to write
+    are still in the ring at the end of the cycle, and those before them are on disk. The whole ring is kept
+    only if a cycle overwrites rows that were not saved yet.
     """
     states, replay = learner.detach_replay(position.states)
     restarts = position.restarts - 1
@@ -42,14 +44,20 @@ def remember_start(learner: AnyLearner, position: Position) -> CycleStart:
 
 
 def _overwrites_unsaved(learner: AnyLearner, position: Position, replay: Replay) -> bool:
-    """Whether the ring forgets rows of after the last checkpoint before the cycle is over; the seeds are its first axis."""
+    """Return whether the cycle overwrites rows written since the last checkpoint.
+
+    The seeds are the first axis of the replay.
+    """
     config = learner.config
     iterations = position.iteration + config.cycle - position.saved[0].iteration
     return iterations * config.rollout.rollout_length > replay.rows.reward.shape[1]
 
 
 def back_at_start(learner: AnyLearner, start: CycleStart, position: Position) -> Position:
-    """Go back from ``position``, in the middle of a cycle, to its start. To be saved and not to be trained from."""
+    """Go back from ``position``, in the middle of a cycle, to its start.
+
+    The result can be saved, but not trained from.
+    """
     states = start.states
     if start.written is not None:
         _, replay = learner.detach_replay(position.states)

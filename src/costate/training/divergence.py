@@ -1,4 +1,4 @@
-"""When training meets a number that is none: what is said, and the way back that can be asked for."""
+"""Detect NaN or Inf during training, report it, and optionally resume at half the learning rate."""
 
 import dataclasses
 import math
@@ -14,34 +14,39 @@ from costate.runs.checkpoint import folders
 from costate.runs.metrics_log import Row
 from costate.runs.run_directory import Run
 from costate.training.group import Group, load_group, save_group
-from costate.training.soundness import first_fault, given_by_environments, is_sound
+from costate.training.soundness import all_finite, first_non_finite, from_environments
 
-# Times that a learning rate is halved before a run gives up: to a sixteenth.
+# Most times that the learning rate is halved before a run gives up: down to a sixteenth.
 MOST_SLOWDOWNS = 4
 
 
 def check_experience(group: Group, iteration: int, experience: Experience, last: TimeStep) -> None:
-    """Raise if what a rollout collected in ``iteration`` holds something that is no number, before anything is learnt from it."""
+    """Raise if the rollout of ``iteration`` holds NaN or Inf, before anything is learnt from it."""
     rows = learner_for(group.config).collected(experience)
-    if bool(is_sound(given_by_environments(rows, last))):
+    if bool(all_finite(from_environments(rows, last))):
         return
-    fault = first_fault(rows, last)
-    assert fault is not None, "something was not finite"
-    run, steps = group.runs[fault.seed], group.config.rollout.steps_per_iteration
-    where = f"In iteration {iteration} of {run.path} (environment steps {(iteration - 1) * steps:,} to {iteration * steps:,}) {fault}."
+    found = first_non_finite(rows, last)
+    assert found is not None, "something was not finite"
+    run, steps = group.runs[found.seed], group.config.rollout.steps_per_iteration
+    span = f"environment steps {(iteration - 1) * steps:,} to {iteration * steps:,}"
+    where = f"In iteration {iteration} of {run.path} ({span}) {found}."
     kept = f"The last good checkpoint is {folders(run.checkpoints)[-1]}."
-    if fault.what == "control":
+    if found.what == "control":
         raise DivergedError(f"{where} {kept} {ADVICE}")
     raise SimulationError(
-        f"{where} Nothing was learnt from it. {kept} Mend the environment, then: costate train --resume {run.path}"
+        f"{where} Nothing was learnt from it. {kept} Fix the environment, then: costate train --resume "
+        f"{run.path}"
     )
 
 
-ADVICE = "Lower --learning-rate or --max-gradient-norm and start again, or let a run do that itself with --diverged slow-down."
+ADVICE = (
+    "Lower --learning-rate or --max-gradient-norm and start again, "
+    "or let a run lower its learning rate by itself with --diverged slow-down."
+)
 
 
 def diverged_runs(group: Group, rows: Sequence[Row]) -> dict[Run, list[str]]:
-    """The losses that are not finite, of every run that has one."""
+    """Return the names of the losses that are not finite, for each run that has any."""
     return {run: names for run, row in zip(group.runs, rows, strict=True) if (names := _not_finite(row))}
 
 
@@ -50,19 +55,23 @@ def _not_finite(row: Row) -> list[str]:
 
 
 def divergence(group: Group, broken: Mapping[Run, list[str]], iteration: int) -> DivergedError:
-    """What is said of it."""
+    """Return the error that reports losses that are not finite."""
     run, names = next(iter(broken.items()))
     healthy = [str(each.config.seed) for each in group.runs if each not in broken]
     which = f" of seed {run.config.seed}" if len(group.runs) > 1 else ""
-    others = f" Seeds {', '.join(healthy)} are well and can be resumed one by one." if healthy else ""
+    others = f" Seeds {', '.join(healthy)} did not diverge and can be resumed one by one." if healthy else ""
     return DivergedError(
-        f"Training{which} diverged in iteration {iteration}: {', '.join(names)} not finite, although everything that the environment gave is. "
-        f"The last good checkpoint is {folders(run.checkpoints)[-1]}.{others} {ADVICE}"
+        f"Training{which} diverged in iteration {iteration}: {', '.join(names)} not finite, although all "
+        "numbers from the environment are. The last good checkpoint is "
+        f"{folders(run.checkpoints)[-1]}.{others} {ADVICE}"
     )
 
 
 def slow_down(group: Group, say: Callable[[str], None], error: DivergedError) -> bool:
-    """Note in the last good checkpoints that training goes on from there at half the learning rate; false if that is not wanted, or not any more."""
+    """Halve the learning rate in the last good checkpoints, so that training resumes from there.
+
+    Return False if the config does not ask for it, or if it was halved too often.
+    """
     if group.config.diverged != "slow-down":
         return False
     say(str(error))

@@ -1,4 +1,4 @@
-"""Start a run in a process of its own and end when its first iteration starts: what `costate bench` times."""
+"""Start a run in a new process and exit when its first iteration starts, as timed by `costate bench`."""
 
 import os
 import sys
@@ -11,13 +11,13 @@ from costate.training.loop import train
 
 
 class Starter(AbstractReporter):
-    """Ends the process at once when everything is compiled."""
+    """Exit the process as soon as everything is compiled."""
 
     def say(self, text: str) -> None:
         pass
 
     def compiled(self, about: str) -> NoReturn:
-        # Without the time that it takes to close what is open.
+        # Skips the time that a clean exit would take.
         os._exit(0)
 
     def progress(self, progression: Progression) -> None:

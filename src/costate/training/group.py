@@ -1,4 +1,4 @@
-"""Runs that train together, and what is kept of them on disk: saved side by side, continued from where all of them stand."""
+"""Runs that train together: saved side by side, and resumed from a checkpoint that all of them have."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from costate._base.counted import counted
 from costate._base.errors import CheckpointError, StorageError
 from costate.config.run_config import RunConfig, stored
 from costate.learners import learner_for
-from costate.learners.sharding import Layout
+from costate.learners.sharding import DeviceGrid
 from costate.learners.states import LearnerState
 from costate.runs.checkpoint import (
     Checkpoint,
@@ -29,24 +29,24 @@ from costate.runs.checkpoint import (
 from costate.runs.run_directory import CONFIG_FILE, Run
 from costate.training.programs import join_seeds, split_seeds, state_template
 
-# Into how many parts the milestones divide a run.
-STAGES = 10
+# Milestones of a run, evenly spaced, beside its start.
+MILESTONES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seed and train together."""
+    """Runs that train together and differ only in their seed."""
 
     runs: tuple[Run, ...]
-    layout: Layout
+    grid: DeviceGrid
     wandb: str | None = None
-    """Project at Weights & Biases that the metrics go to as well."""
+    """Project at Weights & Biases for the metrics; None for local files only."""
     elsewhere: tuple[str, ...] = ()
-    """In what the machine, its devices or the seeds differ from those that the runs began with, as sentences."""
+    """Differences between the machine, devices or seeds and those that the runs began with, as sentences."""
 
     @property
     def config(self) -> RunConfig:
-        """What all of them compute, up to the seed."""
+        """The config that the runs share, up to the seed."""
         return self.runs[0].config
 
     @property
@@ -55,17 +55,18 @@ class Group:
 
 
 def describe(run: Run, seeds: Sequence[int] = ()) -> str:
-    """One line that says what will run."""
+    """Describe in one line what will run."""
     config = run.config
     which = f"seeds {', '.join(map(str, seeds))} together" if len(seeds) > 1 else f"seed {config.seed}"
     return (
-        f"{run.variant} on {config.task}: {config.final_steps:,} steps ({counted(config.iterations, 'iteration')}), "
-        f"{config.sensors}, c₃ = {config.costate_coef:g}, {which}"
+        f"{run.variant} on {config.task}: {config.final_steps:,} steps "
+        f"({counted(config.iterations, 'iteration')}), {config.sensors}, c₃ = {config.costate_coef:g}, "
+        f"{which}"
     )
 
 
 def first_checkpoints(runs: Sequence[Run]) -> list[Checkpoint]:
-    """Where training starts."""
+    """Return the checkpoints of the start of training."""
     return [Checkpoint(0, 0, stored(run.config), (0,) * run.config.rollout.environments) for run in runs]
 
 
@@ -77,7 +78,10 @@ def save_group(
     states: LearnerState,
     seeds: Sequence[int] | None = None,
 ) -> list[Checkpoint]:
-    """A checkpoint for each run, or for those of some seeds; ``before`` are the ones that they were at last."""
+    """Save a checkpoint of each run, or of those with the given seeds.
+
+    ``before`` are their previous checkpoints.
+    """
     learner = learner_for(group.config)
     env_steps = iteration * group.config.rollout.steps_per_iteration
     counts = np.split(restarts, len(group.runs))
@@ -93,11 +97,12 @@ def save_group(
         _check_exists(run)
         try:
             if is_milestone(old.iteration, iteration, run.config.iterations):
-                # First: one that is too new is removed when the run goes on, but one that is missing would stay so.
+                # Before the checkpoint: a milestone that is too new is removed when the run is resumed, but a
+                # missing one would never be made up.
                 save_milestone(run.milestones, checkpoint, learner.insight(state))
             saved.append(save(run.checkpoints, checkpoint, *learner.detach_replay(state)))
         except CheckpointError as error:
-            # The other seeds are saved before this is said.
+            # Raised after the other seeds are saved.
             failures.append(error)
     if failures:
         raise failures[0]
@@ -107,7 +112,7 @@ def save_group(
 def save_best(
     group: Group, index: int, iteration: int, restarts: np.ndarray, states: LearnerState, slowdowns: int
 ) -> None:
-    """Keep one run's policy as its best so far, instead of the one that was."""
+    """Save one run's policy as its best so far, in place of the former best."""
     run, config = group.runs[index], group.config
     _check_exists(run)
     env_steps = iteration * config.rollout.steps_per_iteration
@@ -123,19 +128,26 @@ def save_best(
 
 def _check_exists(run: Run) -> None:
     if not (run.path / CONFIG_FILE).is_file():
-        # Writing would make a new folder that looks like a run and is none.
+        # Writing would make a new folder that looks like a run but is not one.
         raise StorageError(
-            f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. Start it again."
+            f"{run.path} was deleted or replaced while it was trained, so nothing more is written there. "
+            "Start it again."
         )
 
 
 def is_milestone(before: int, iteration: int, iterations: int) -> bool:
-    """Whether a checkpoint is the first in its tenth of a run, or its start; ``before`` is the iteration of the checkpoint before."""
-    return iteration == 0 or STAGES * iteration // iterations > STAGES * before // iterations
+    """Return whether a checkpoint is the start of a run, or the first after another tenth of it.
+
+    ``before`` is the iteration of the previous checkpoint.
+    """
+    return iteration == 0 or MILESTONES * iteration // iterations > MILESTONES * before // iterations
 
 
 def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[Checkpoint], LearnerState]:
-    """The newest checkpoints that all runs have and that can be read, and their states with the seeds as the first axis."""
+    """Load the newest readable checkpoints that all runs have.
+
+    The states have the seeds as the first axis.
+    """
     learner = learner_for(runs[0].config)
     template, replay = learner.detach_replay(state_template(runs[0].config))
     for run in runs:
@@ -172,19 +184,21 @@ def load_group(runs: Sequence[Run], warn: Callable[[str], None]) -> tuple[list[C
 
 
 def check_between_episodes(config: RunConfig, folder: pathlib.Path) -> None:
-    """Raise if a run of this length cannot go on from a checkpoint.
+    """Raise if a run of this length cannot be resumed from a checkpoint.
 
-    A run may end in the middle of episodes, and nothing is kept of where they stood. One that goes beyond that end goes on from before them.
+    A run may end in the middle of episodes, whose state is not saved. A longer run is resumed from before
+    them.
     """
     steps = steps_of(folder)
     if steps != config.final_steps and steps // config.rollout.steps_per_iteration % config.cycle:
         raise CheckpointError(
-            f"{folder} was the end of a shorter run, in the middle of its episodes, from where it cannot go on."
+            f"{folder} was the end of a shorter run, in the middle of its episodes, so it cannot be resumed "
+            "there."
         )
 
 
 def _go_back(runs: Sequence[Run], name: str, warn: Callable[[str], None]) -> None:
-    """Forget what some of the runs did after the checkpoint that all continue from: it will be computed again."""
+    """Remove what some runs saved after the common checkpoint: it will be computed again."""
     for run in runs:
         later = [folder for folder in folders(run.checkpoints) if folder.name > name]
         if later:

@@ -1,4 +1,7 @@
-"""An iteration of training: one compiled program where the environments are written in JAX, otherwise one that collects and one that learns."""
+"""An iteration of training as compiled programs.
+
+It is one program if the environments are written in JAX; otherwise one collects and another learns.
+"""
 
 import abc
 import dataclasses
@@ -12,61 +15,64 @@ from jax.sharding import NamedSharding, PartitionSpec
 from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
 from costate.learners import learner_for
-from costate.learners.sharding import SEEDS, Layout
+from costate.learners.sharding import SEEDS, DeviceGrid
 from costate.learners.states import Experience, LearnerState, StreamState
 from costate.runs.sentinel import computing
 from costate.training.programs import (
     Programs,
     SeedMetrics,
+    choose_rollout_sharding,
     compile_programs,
     draw_exploration,
     learn_on,
     program_name,
     roll_seeds,
-    rollout_stage,
     shapes,
     working_bytes,
 )
 
 Tree = TypeVar("Tree")
 Check = Callable[[StreamState, Experience], None]
-"""Looks at what was collected, and raises if nothing may be learnt from it."""
+"""Raises if the collected experience must not be learnt from."""
 
 
 class Advance(NamedTuple):
-    """What an iteration led to."""
+    """Results of an iteration."""
 
     rollout_state: StreamState
     experience: Experience
     states: LearnerState
     metrics: SeedMetrics
     seconds: dict[str, float]
-    """Of the parts that can be timed apart."""
+    """Seconds of the parts that can be timed separately."""
 
 
 class AbstractIteration(abc.ABC):
-    """What an iteration computes is a function of its arguments, which it leaves as they are."""
+    """A compiled iteration. Its results are a function of its arguments, which it leaves unchanged."""
 
     programs: int
-    """Of which it consists."""
+    """Number of compiled programs per iteration."""
 
     @property
     @abc.abstractmethod
     def working_bytes(self) -> int:
-        """Memory that it takes beside its arguments; 0 where the compiler does not say."""
+        """Bytes that an iteration takes beside its arguments; 0 if the compiler does not report them."""
 
     @abc.abstractmethod
     def place(self, states: LearnerState) -> LearnerState:
-        """``states`` on the learner's devices."""
+        """Move ``states`` to the learner's devices."""
 
     @abc.abstractmethod
     def run(self, states: LearnerState, rollout_state: StreamState, check: Check) -> Advance:
-        """Collect, check and learn. Returns when all of it is over."""
+        """Collect, check and learn, and wait until all of it is done."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TwoPrograms(AbstractIteration):
-    """For simulators outside of JAX: one program steps them from a single device, and the learner's uses all devices."""
+    """An iteration for simulators outside JAX.
+
+    One program steps them from a single device, and the learner's program uses all devices.
+    """
 
     _programs: Programs
     programs = 2
@@ -91,7 +97,10 @@ class TwoPrograms(AbstractIteration):
 
 @dataclasses.dataclass(frozen=True)
 class OneProgram(AbstractIteration):
-    """Physics, policy and learner together. What was collected is looked at afterwards; if it is not sound, what was learnt from it is dropped."""
+    """An iteration with physics, policy and learner in one program.
+
+    The experience is checked afterwards. If the check fails, what was learnt from it is dropped.
+    """
 
     _program: jax.stages.Compiled
     _env: AbstractEnv
@@ -120,27 +129,35 @@ class OneProgram(AbstractIteration):
 
 
 def compile_iteration(
-    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, layout: Layout
+    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, grid: DeviceGrid
 ) -> AbstractIteration:
-    """Compile before anything runs, so that compile time is known apart and an error in it costs nothing."""
-    placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
-    if not fits_one_program(env, layout, placement):
-        return TwoPrograms(compile_programs(config, env, states, rollout_state, layout))
-    return OneProgram(lower_iteration(config, env, states, rollout_state, layout).compile(), env, placement)
+    """Compile an iteration before anything runs.
+
+    The compile time is then known separately, and an error in it costs nothing.
+    """
+    placement = NamedSharding(grid.mesh(), PartitionSpec(SEEDS))
+    if not fits_one_program(env, grid, placement):
+        return TwoPrograms(compile_programs(config, env, states, rollout_state, grid))
+    return OneProgram(lower_iteration(config, env, states, rollout_state, grid).compile(), env, placement)
 
 
-def fits_one_program(env: AbstractEnv, layout: Layout, placement: NamedSharding) -> bool:
-    """A program for several devices steps every environment on each of them, unless they can share the environments."""
-    return env.written_in_jax and (layout.devices == 1 or rollout_stage(env, layout, placement) == placement)
+def fits_one_program(env: AbstractEnv, grid: DeviceGrid, placement: NamedSharding) -> bool:
+    """Return whether an iteration can be one program.
+
+    On several devices it cannot unless they can share the environments: each would step all of them.
+    """
+    return env.written_in_jax and (
+        grid.devices == 1 or choose_rollout_sharding(env, grid, placement) == placement
+    )
 
 
 def lower_iteration(
-    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, layout: Layout
+    config: RunConfig, env: AbstractEnv, states: LearnerState, rollout_state: StreamState, grid: DeviceGrid
 ) -> Any:
-    """For an environment of which :func:`fits_one_program` holds."""
+    """Lower an iteration as one program. The environment must satisfy :func:`fits_one_program`."""
     learner = learner_for(config)
-    placement = NamedSharding(layout.mesh(), PartitionSpec(SEEDS))
-    learn = learn_on(config, layout, placement)
+    placement = NamedSharding(grid.mesh(), PartitionSpec(SEEDS))
+    learn = learn_on(config, grid, placement)
 
     def iteration(
         states: LearnerState, rollout_state: StreamState

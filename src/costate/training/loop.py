@@ -1,4 +1,7 @@
-"""The host loop: runs the two compiled programs in turn, keeps the clock, writes the files. A single run is a group of one seed."""
+"""The host loop: train and resume runs, alone or several seeds together.
+
+A single run is a group of one seed.
+"""
 
 import concurrent.futures
 import contextlib
@@ -15,7 +18,7 @@ from costate.config.run_config import RunConfig
 from costate.envs.base import AbstractEnv
 from costate.envs.factory import make_env
 from costate.learners import learner_for
-from costate.learners.sharding import Layout
+from costate.learners.sharding import DeviceGrid
 from costate.learners.states import LearnerState
 from costate.runs.checkpoint import Checkpoint
 from costate.runs.interrupts import StopRequest, stop_requests
@@ -34,13 +37,13 @@ from costate.training.group import Group, describe, first_checkpoints, load_grou
 from costate.training.iteration import AbstractIteration
 from costate.training.memory_needed import check_memory
 from costate.training.periodic_evaluation import PeriodicEvaluator
-from costate.training.programs import fresh_states, learner_layout
+from costate.training.programs import fresh_states, learner_grid
 from costate.training.startup import prepare_jax
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a call of :func:`train` or :func:`resume` ended."""
+    """Result of :func:`train` or :func:`resume`."""
 
     run: Run
     finished: bool
@@ -56,9 +59,10 @@ def train(
     wandb: str | None = None,
     reporter: AbstractReporter | None = None,
 ) -> Outcome:
-    """Train a new run in the folder ``out``, the learner on ``devices`` devices (None for all that can be used).
+    """Train a new run in the folder ``out``, with the learner on ``devices`` devices.
 
-    Metrics go also to the project ``wandb`` at Weights & Biases, if one is named.
+    None uses all devices that help. Metrics are also sent to the project ``wandb`` at Weights & Biases, if
+    given.
     """
     return train_together(
         [config], [out], overwrite=overwrite, devices=devices, wandb=wandb, reporter=reporter
@@ -74,9 +78,10 @@ def train_together(
     wandb: str | None = None,
     reporter: AbstractReporter | None = None,
 ) -> list[Outcome]:
-    """Train several seeds of one config in one program, each in a folder of its own.
+    """Train several seeds of one config in one program, each in a separate folder.
 
-    Every seed sees the episodes, the noise and the blackouts of a run of its own and equals it up to the order of floating-point sums.
+    Every seed sees the same episodes, noise and blackouts as in a run by itself, and equals that run up to
+    the order of floating-point sums.
     """
     prepare_jax()
     _check_same_but_seed(configs)
@@ -85,12 +90,13 @@ def train_together(
         load_wandb()
     if len({pathlib.Path(out).resolve() for out in outs}) != len(configs):
         raise ConfigError(
-            f"{len(configs)} runs need as many different folders, but these were given: {', '.join(map(str, outs))}."
+            f"{len(configs)} runs need as many different folders, but these were given: "
+            f"{', '.join(map(str, outs))}."
         )
-    layout = learner_layout(configs[0], len(configs), devices)
-    check_memory(configs[0], layout, len(configs))
+    grid = learner_grid(configs[0], len(configs), devices)
+    check_memory(configs[0], grid, len(configs))
     machine = describe_machine() | {
-        "learner_devices": layout.devices,
+        "learner_devices": grid.devices,
         "seeds_together": [config.seed for config in configs],
     }
     folders = [pathlib.Path(out) for out in outs]
@@ -98,19 +104,20 @@ def train_together(
         recover_run(folder)
         check_free(folder, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
-        # A run that is replaced must not be one that somebody else is training; then its own lock is of the new one.
+        # A run that is replaced must not be in training elsewhere. Its lock file is replaced with it, so the
+        # lock of the new run is taken afterwards.
         with held(*folders):
             runs = tuple(
                 create_run(folder, config, machine, overwrite=overwrite)
                 for config, folder in zip(configs, folders, strict=True)
             )
             stack.enter_context(held(*folders))
-        group = Group(runs, layout, wandb)
+        group = Group(runs, grid, wandb)
         reporter = reporter or SilentReporter()
         reporter.say(f"{describe(group.runs[0], group.seeds)} → {_location(runs)}")
         if learner_for(group.config).replay_bytes:
-            reporter.say(_remembers(group.config, layout, len(runs)))
-        return _until_sound(group, lambda: _begin(group, reporter), reporter)
+            reporter.say(_remembers(group.config, grid, len(runs)))
+        return _with_slowdowns(group, lambda: _begin(group, reporter), reporter)
 
 
 def resume(
@@ -126,8 +133,8 @@ def resume(
 ) -> Outcome:
     """Continue a run from its newest checkpoint, to the same numbers as if it had never stopped.
 
-    With ``steps`` it is made longer, also after its end, or shorter. ``checkpoint_every``, ``evaluate_every`` and ``diverged`` can be changed as
-    well. None leaves a setting as it is.
+    ``steps`` makes it longer, also after its end, or shorter. ``checkpoint_every``, ``evaluate_every`` and
+    ``diverged`` can be changed as well. None leaves a setting unchanged.
     """
     (outcome,) = resume_together(
         [path],
@@ -153,7 +160,10 @@ def resume_together(
     wandb: str | None = None,
     reporter: AbstractReporter | None = None,
 ) -> list[Outcome]:
-    """Continue runs that were trained together from the newest checkpoint that all of them have; what can be changed is as in :func:`resume`."""
+    """Continue runs that were trained together from the newest checkpoint that all of them have.
+
+    The same settings can be changed as in :func:`resume`.
+    """
     prepare_jax()
     if wandb is not None:
         load_wandb()
@@ -172,16 +182,17 @@ def resume_together(
     check_alike(runs)
     reporter = reporter or SilentReporter()
     _check_same_but_seed([run.config for run in runs])
-    layout, moved = _layout_as_before(runs, devices, reporter.say)
-    check_memory(runs[0].config, layout, len(runs))
+    grid, moved = _grid_as_before(runs, devices, reporter.say)
+    check_memory(runs[0].config, grid, len(runs))
     machine = machine_changes(runs[0].read_machine(), describe_machine())
     for change in machine:
         reporter.say(
-            f"warning: since this run began, {change}; from here on its last bits may differ from those of an undisturbed run"
+            f"warning: since this run began, {change}; from here on its last bits may differ from those of "
+            "an uninterrupted run"
         )
-    group = Group(runs, layout, wandb, (*machine, *moved))
+    group = Group(runs, grid, wandb, (*machine, *moved))
     with held(*(run.path for run in runs)):
-        return _until_sound(group, lambda: _continue(group, reporter), reporter)
+        return _with_slowdowns(group, lambda: _continue(group, reporter), reporter)
 
 
 def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
@@ -200,22 +211,23 @@ def _begin(group: Group, reporter: AbstractReporter) -> list[Outcome]:
 
 
 def _continue(group: Group, reporter: AbstractReporter) -> list[Outcome]:
-    """Train from the newest checkpoints."""
+    """Resume training from the newest checkpoints."""
     starts, states = load_group(group.runs, lambda warning: reporter.say(f"warning: {warning}"))
     group = note(group, starts, reporter.say)
     reporter.say(
-        f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, resumed at step {starts[0].env_steps:,}"
+        f"{describe(group.runs[0], group.seeds)} → {_location(group.runs)}, "
+        f"resumed at step {starts[0].env_steps:,}"
     )
     if learner_for(group.config).replay_bytes:
-        reporter.say(_remembers(group.config, group.layout, len(group.runs)))
+        reporter.say(_remembers(group.config, group.grid, len(group.runs)))
     with _building(group) as env:
         return _train_from(group, env.result(), starts, states, reporter)
 
 
-def _until_sound(
+def _with_slowdowns(
     group: Group, attempt: Callable[[], list[Outcome]], reporter: AbstractReporter
 ) -> list[Outcome]:
-    """Go back and on, more slowly, for as long as training diverges and a run may do that."""
+    """Train, and after a divergence resume at half the learning rate as often as the config allows."""
     while True:
         try:
             return attempt()
@@ -225,14 +237,14 @@ def _until_sound(
             attempt = functools.partial(_continue, group, reporter)
 
 
-def _remembers(config: RunConfig, layout: Layout, seeds: int) -> str:
+def _remembers(config: RunConfig, grid: DeviceGrid, seeds: int) -> str:
     size = seeds * learner_for(config).replay_bytes / 1e6
-    where = f" on each of {layout.streams} devices" if layout.streams > 1 else ""
+    where = f" on each of {grid.streams} devices" if grid.streams > 1 else ""
     return f"replay: the last {learner_for(config).replay_steps:,} steps, {size:,.0f} MB{where}"
 
 
 def _location(runs: Sequence[Run]) -> str:
-    """The folder of one run; of several, the folder that holds them if there is one."""
+    """Return the folder of one run, or the common folder of several if there is one."""
     if len(runs) == 1:
         return str(runs[0].path)
     parents = {run.path.parent for run in runs}
@@ -253,35 +265,37 @@ def _check_same_but_seed(configs: Sequence[RunConfig]) -> None:
         )
     if len({dataclasses.replace(config, seed=0) for config in configs}) > 1:
         raise ConfigError(
-            "Only runs that differ in nothing but their seed can train together. Train the others by themselves."
+            "Only runs that differ in nothing but their seed can train together. Train the others separately."
         )
 
 
-def _layout_as_before(
+def _grid_as_before(
     runs: Sequence[Run], devices: int | None, say: Callable[[str], None]
-) -> tuple[Layout, list[str]]:
-    """The devices that the runs were started on, where they exist, and what is another: the order of floating-point sums depends on it."""
+) -> tuple[DeviceGrid, list[str]]:
+    """Return the device grid that the runs were started on if possible, and what differs from it.
+
+    The order of floating-point sums depends on the devices and on the seeds that train together.
+    """
     before = runs[0].read_machine().get("learner_devices")
     before = before if isinstance(before, int) else None
-    layout = learner_layout(runs[0].config, len(runs), devices)
+    grid = learner_grid(runs[0].config, len(runs), devices)
     if devices is None and before is not None:
         with contextlib.suppress(ConfigError):
-            layout = learner_layout(runs[0].config, len(runs), before)
+            grid = learner_grid(runs[0].config, len(runs), before)
     seeds, together = [run.config.seed for run in runs], list(runs[0].seeds_together)
-    changes = (
-        [f"{layout.devices} devices instead of {before}"] if before not in (None, layout.devices) else []
-    )
+    changes = [f"{grid.devices} devices instead of {before}"] if before not in (None, grid.devices) else []
     changes += [f"seeds {seeds} instead of {together} together"] if together != seeds else []
     if changes:
         say(
-            f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the order of floating-point sums"
+            f"warning: continuing with {' and '.join(changes)}; the numbers will be equal only up to the "
+            "order of floating-point sums"
         )
-    return layout, changes
+    return grid, changes
 
 
 @contextlib.contextmanager
 def _building(group: Group) -> Iterator[concurrent.futures.Future[AbstractEnv]]:
-    """The environments of all seeds, built while other things are made ready; closed at the end, however it comes."""
+    """Build the environments of all seeds in the background, and close them at the end."""
     config = group.config
     with concurrent.futures.ThreadPoolExecutor(1) as builder:
         env = builder.submit(make_env, config.task, config.rollout.environments, group.seeds, config.sensors)
@@ -309,7 +323,8 @@ def _train_from(
         ]
         restarts = np.concatenate([start.restarts for start in starts])
         if start.iteration > 0:
-            # Before Ctrl-C is taken for a request: it can take long where episodes are slow to start, and there is nothing to save yet.
+            # Before Ctrl-C becomes a request to stop: this can take long if episodes are slow to start, and
+            # there is nothing to save yet.
             reporter.say("bringing the environments back to where they were …")
             env.skip_resets(restarts)
         stop = stack.enter_context(stop_requests())
@@ -319,11 +334,11 @@ def _train_from(
             position = Position(start.iteration, restarts, states, None, starts)
             finished = _iterate(group, env, evaluator, books, position, reporter, stop)
         except (DivergedError, SimulationError) as error:
-            # What led there is to be looked at.
+            # The curve up to here helps to find the cause.
             with contextlib.suppress(StorageError):
                 draw(group)
             if stop.asked and isinstance(error, DivergedError):
-                # Whoever asked for it does not want another attempt.
+                # A user who asked to stop does not want another attempt.
                 raise KeyboardInterrupt from error
             raise
     return [Outcome(run, finished) for run in group.runs]
@@ -332,7 +347,10 @@ def _train_from(
 def _logs(
     run: Run, start: Checkpoint, wandb: str | None, say: Callable[[str], None]
 ) -> Iterator[AbstractLog]:
-    """Where the rows of a run go; each is made when it is asked for, so that one that cannot be opened leaves those before it to be closed."""
+    """Yield the logs of a run.
+
+    Each is opened on demand, so that those before one that cannot be opened are still closed.
+    """
     yield MetricsLog(run, start.iteration, start.env_steps, lambda text: say(f"warning: {text}"))
     if wandb is not None:
         yield WandbLog(run, wandb)
@@ -347,11 +365,11 @@ def _iterate(
     reporter: AbstractReporter,
     stop: StopRequest,
 ) -> bool:
-    """Iterate until the budget is used up or a stop is asked for; return true if the budget is used up.
+    """Iterate until the budget is used up or a stop is requested. Return true if the budget is used up.
 
-    Environments start afresh at every cycle, so between two cycles nothing is in flight: that is where checkpoints are
-    taken, and why a resumed run is equal to an uninterrupted one. A stop ends the cycle after the iteration that is
-    under way, and saves where the cycle began.
+    Environments are reset at every cycle, so that nothing is in flight between two cycles. Checkpoints are
+    taken there, which makes a resumed run equal to an uninterrupted one. A stop takes effect after the
+    current iteration, and saves the start of the cycle.
     """
     config, learner = group.config, learner_for(group.config)
     compiled: AbstractIteration | None = None
@@ -376,7 +394,7 @@ def _iterate(
         _stop_if_diverged(
             group, functools.partial(back_at_start, learner, start, before), position.iteration, rows
         )
-        # What is to be done again after a stop is evaluated then.
+        # Iterations that will be done again after a stop are evaluated then.
         if evaluator.is_due(position.iteration) and not (stop.asked and position.iteration % config.cycle):
             rows = [row | results for row, results in zip(rows, evaluator.evaluate(position), strict=True)]
         books.write(rows, position.iteration)
@@ -387,29 +405,30 @@ def _iterate(
 def _is_due(config: RunConfig, position: Position) -> bool:
     """Return whether a checkpoint is due between two cycles."""
     unsaved = position.iteration - position.saved[0].iteration
-    # Also before episodes that the end cuts off: a run that is made longer goes on from there.
+    # Also before episodes that the end cuts off: if the run is made longer, it is resumed from there.
     cut_off = unsaved > 0 and config.iterations - position.iteration < config.cycle
     return unsaved >= config.checkpoint_every or cut_off
 
 
 def _conclude(group: Group, position: Position, start: CycleStart | None, books: Bookkeeper) -> None:
-    """Save where a run ended, or where the cycle began that a stop cut off, and draw its curve."""
+    """Save the end of a run, or the start of the cycle that a stop cut off, and draw its curve."""
     config, ended = group.config, position.iteration
     if start is not None and ended != config.iterations and ended % config.cycle:
         position = back_at_start(learner_for(config), start, position)
     if position.iteration != position.saved[0].iteration:
         position = _save(group, position)
     if ended != position.iteration:
-        books.say_if_heard(_goes_back(config, ended, position.iteration))
+        books.say_if_heard(_stopped_within_cycle(config, ended, position.iteration))
     draw(group)
 
 
-def _goes_back(config: RunConfig, ended: int, saved: int) -> str:
-    """A sentence about a run that was stopped in the middle of a cycle."""
+def _stopped_within_cycle(config: RunConfig, ended: int, saved: int) -> str:
+    """Describe a run that was stopped in the middle of a cycle."""
     per_iteration = config.rollout.steps_per_iteration
     return (
-        f"stopped at step {ended * per_iteration:,}; saved is step {saved * per_iteration:,}, where the episodes under way began, because these "
-        f"cannot be saved; the {(ended - saved) * per_iteration:,} steps in between will be done again, to the same numbers"
+        f"stopped at step {ended * per_iteration:,}; saved is step {saved * per_iteration:,}, where the "
+        f"current episodes began, because these cannot be saved; the {(ended - saved) * per_iteration:,} "
+        "steps in between will be done again, to the same numbers"
     )
 
 
@@ -421,7 +440,7 @@ def _save(group: Group, position: Position, seeds: Sequence[int] | None = None) 
 def _stop_if_diverged(
     group: Group, cycle_start: Callable[[], Position], iteration: int, rows: Sequence[Row]
 ) -> None:
-    """Raise if a loss is not finite; what the other seeds had learnt is saved first, where it can be resumed from."""
+    """Raise if a loss is not finite, after saving the other seeds at the start of the cycle."""
     broken = diverged_runs(group, rows)
     if not broken:
         return

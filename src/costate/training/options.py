@@ -1,4 +1,4 @@
-"""Training from Python as from the shell: a task, and the settings that differ from those of a preset, by the names that the command line has."""
+"""Train from Python as from the shell: a task, with options named as on the command line."""
 
 import contextlib
 import dataclasses
@@ -38,11 +38,12 @@ def train(
 ) -> Run:
     """Train a policy and return its run, for ``evaluate``, ``load`` and ``export``.
 
-    ``options`` are the settings of ``costate train`` with underscores: ``steps``, ``seed``, ``dropout``, ``costate_coef``, ``hidden_size``, ``core``,
-    …. A core or a readout is a name, or a name with settings: ``core={"name": "cornn", "time_step": 0.3}``. ``out`` is runs/TASK/VARIANT/seed-SEED
-    unless it is given. Instead of a task and options a whole ``RunConfig`` can be given.
+    ``options`` are the settings of ``costate train`` with underscores: ``steps``, ``seed``, ``dropout``,
+    ``costate_coef``, ``hidden_size``, ``core``, …. A core or a readout is a name, or a name with settings:
+    ``core={"name": "cornn", "time_step": 0.3}``. The default of ``out`` is runs/TASK/VARIANT/seed-SEED. A
+    whole ``RunConfig`` can be given instead of a task and options.
 
-    A run that is interrupted is saved and returned with a warning; ``costate.resume`` continues it.
+    An interrupted run is saved and returned with a warning; ``costate.resume`` continues it.
     """
     config = run_config(task, preset, algorithm, options)
     usual = (
@@ -66,13 +67,17 @@ def train(
 def run_config(
     task: str | RunConfig, preset_name: str | None, algorithm: str | None, options: dict[str, Any]
 ) -> RunConfig:
-    """The config that a task and options ask for; an unknown option is answered with the nearest one."""
+    """Return the config of a task and options.
+
+    Raise a ConfigError for an unknown option, with the nearest known one.
+    """
     options = dict(options)
     if isinstance(task, RunConfig):
         given = [*options, *(["preset"] if preset_name else []), *(["algorithm"] if algorithm else [])]
         if given:
             raise ConfigError(
-                f"{', '.join(given)} cannot be given beside a RunConfig, which says it already. Change the config instead."
+                f"{', '.join(given)} cannot be given beside a RunConfig, which has its own value. "
+                "Change the config instead."
             )
         return task
     if algorithm is not None and algorithm not in LEARNERS:
@@ -92,12 +97,13 @@ def run_config(
 
 
 def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
-    """Options at their places in a config."""
+    """Return options as the nested fields of a config."""
     places: dict[str, tuple[str, ...]] = dict.fromkeys((*RUN_SETTINGS, "losses"), ()) | _places(learner)
     by_name = chosen_parts(PolicyConfig) | chosen_parts(type(learner))
     nested: dict[str, Any] = {}
     for given, value in options.items():
-        # As on the command line, what another library calls it is accepted; dots lead into a part, as in `replay.capacity`.
+        # As on the command line, names of other libraries are accepted, and dots name a part's field, as in
+        # `replay.capacity`.
         path = (given if given in places else OTHER_NAMES.get(given, given)).split(".")
         if path[0] not in places:
             hint = (
@@ -110,7 +116,7 @@ def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
         for part in (*places[path[0]], *path[:-1]):
             inside = inside.setdefault(part, {})
         name = path[-1]
-        # A part that is chosen by name may be given by its name alone.
+        # A part that is chosen by name can be given as the name only.
         inside[name] = {"name": value} if name in by_name and isinstance(value, str) else value
     return nested
 
@@ -126,7 +132,7 @@ def _places(learner: LearnerConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _elsewhere(name: str, learner: LearnerConfig) -> str:
-    """Whose setting an option is, if it is one of other learners; empty if it is not."""
+    """Return a hint if an option is a setting of other learners, else an empty text."""
     owners = [
         other
         for other in LEARNERS.names()

@@ -1,7 +1,8 @@
-"""Evaluate policies while they train: without exploration noise, every so many steps, in environments of their own.
+"""Evaluate policies periodically during training, without exploration noise and in separate environments.
 
-Training is not affected: it has other environments and other random keys. Every evaluation plays episodes that were never
-played before, so a policy is not chosen for a few lucky starts; a resumed run plays those that an uninterrupted one would.
+Training is not affected: it has other environments and other random keys. Every evaluation plays new
+episodes, so that no policy is chosen for a few lucky starts. A resumed run plays those that an uninterrupted
+one would.
 """
 
 import functools
@@ -27,12 +28,14 @@ from costate.training.programs import program_name
 from costate.training.startup import forget_uncacheable
 
 EPISODES = 10
-# Added to the seed, so that neither training nor `costate evaluate` ever meets these episodes.
+# Added to the seed, so that training and `costate evaluate` play other episodes.
 SEED_OFFSET = 2_000_003
-# "PERI" in ASCII: folded into the run's key, so that sensors fail here at other moments than in training and in `costate evaluate`.
+# "PERI" in ASCII: folded into the run's key, so that sensors fail at other steps than in training and in
+# `costate evaluate`.
 KEY_DOMAIN = 0x5045_5249
 RETURN, DEVIATION, SECONDS = "eval/episode_reward", "eval/episode_reward_std", "time/evaluation"
-# Evaluating a step takes at most as long as training on one, so one step in fifty is 2 % of the time.
+# Evaluating a step takes at most as long as training on one, so one evaluated step in fifty is 2 % of the
+# time.
 TRAINED_PER_EVALUATED = 50
 
 
@@ -42,12 +45,12 @@ def interval(config: RunConfig) -> int | None:
         return config.evaluate_every or None
     evaluated = EPISODES * config.task_record.episode_steps
     usual = round(TRAINED_PER_EVALUATED * evaluated / learner_for(config).cost_of_a_step)
-    # A run that is shorter than this is a trial, which would take longer to compile the evaluation than to train.
+    # A shorter run is a trial, for which compiling the evaluation would take longer than training.
     return usual if usual <= config.final_steps else None
 
 
 def is_due(config: RunConfig, iteration: int) -> bool:
-    """Return whether a run is evaluated after an iteration: the first one after each interval, and the last of all."""
+    """Return whether a run is evaluated after an iteration: the first after each interval, and the last."""
     every, steps = interval(config), config.rollout.steps_per_iteration
     if every is None or iteration == 0:
         return False
@@ -55,10 +58,13 @@ def is_due(config: RunConfig, iteration: int) -> bool:
 
 
 class PeriodicEvaluator:
-    """Plays episodes with the policies of a group, and keeps the best of each run. Close it in the end."""
+    """Play episodes with the policies of a group, and save the best policy of each run.
+
+    Close it at the end.
+    """
 
     def __init__(self, group: Group, iteration: int) -> None:
-        """Go on from ``iteration``: what was evaluated later will be evaluated again."""
+        """Continue from ``iteration``. Later evaluations are dropped, because they will be repeated."""
         self._group = group
         self._logs = [_kept(read_log(run), group.config, iteration) for run in group.runs]
         self._env: AbstractEnv | None = None
@@ -68,10 +74,10 @@ class PeriodicEvaluator:
         return is_due(self._group.config, iteration)
 
     def evaluate(self, position: Position) -> list[Row]:
-        """Play with every run's policy; return what there is to log for each."""
+        """Play episodes with every run's policy, and return a row to log for each."""
         started = time.perf_counter()
         config, runs, iteration = self._group.config, self._group.runs, position.iteration
-        # The policies alone: a state may remember gigabytes of experience.
+        # Only the policies: a state may hold gigabytes of experience.
         controllers = jax.device_put(
             jax.vmap(learner_for(config).controller)(position.states), jax.devices()[0]
         )
@@ -105,7 +111,7 @@ class PeriodicEvaluator:
             self._env.close()
 
     def _play(self, iteration: int, controllers: AbstractController) -> FirstEpisodes:
-        """All episodes of all seeds at once."""
+        """Play all episodes of all seeds at once."""
         env = self._environments()
         keys = [
             jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), KEY_DOMAIN), iteration)
@@ -125,7 +131,7 @@ class PeriodicEvaluator:
         return FirstEpisodes(*played)
 
     def _environments(self) -> AbstractEnv:
-        """Built when they are needed first: most runs of minutes never do."""
+        """Return the environments, built on first use, because most short runs never need them."""
         if self._env is None:
             config = self._group.config
             self._env = make_env(
@@ -158,9 +164,10 @@ def _play_seeds(
 
 
 def _kept(log: list[TrainingEvaluation], config: RunConfig, iteration: int) -> list[TrainingEvaluation]:
-    """Those that an uninterrupted run would have made by now: a run that was made longer was once evaluated at its former end too.
+    """Return the evaluations that an uninterrupted run would have made by now.
 
-    No environment starts more episodes in one evaluation than it does steps; a simulator would be reset as often as an altered log says.
+    A run that was made longer was also evaluated at its former end, which is dropped. So are entries with
+    more episodes than an evaluation has steps: an altered log would make the simulator reset that often.
     """
     possible = [
         each

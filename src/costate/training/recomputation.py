@@ -1,4 +1,4 @@
-"""A run computed again from its config and its seed alone, in memory, as its history says that it was trained."""
+"""Recompute a run in memory from its config, seed and history."""
 
 import contextlib
 import dataclasses
@@ -15,28 +15,28 @@ from costate.runs.metrics_log import Row
 from costate.runs.run_directory import Run
 from costate.training.course import Position, advance, compile_at, start_cycle
 from costate.training.group import Group, first_checkpoints
-from costate.training.programs import fresh_states, learner_layout, split_seeds
+from costate.training.programs import fresh_states, learner_grid, split_seeds
 from costate.training.startup import prepare_jax
 
 
 class Moment(NamedTuple):
-    """What a run of one seed had come to between two iterations."""
+    """State of a run of one seed between two iterations."""
 
     iteration: int
     steps_asked: int
-    """Environment steps that the run was asked for when it did this iteration."""
+    """The run's requested environment steps at this iteration."""
     state: LearnerState | None
-    """None where it was not asked for."""
+    """The training state; None unless this iteration was wanted."""
     restarts: tuple[int, ...]
     """Episodes started so far in each environment."""
     row: Row | None
-    """What the iteration has to log; None before the first."""
+    """The log row of the iteration; None before the first."""
 
 
 def recompute(run: Run, iterations: int, wanted: Collection[int]) -> Iterator[Moment]:
-    """Train the first ``iterations`` of a run again, together with the seeds that it was trained with; nothing is written.
+    """Train the first ``iterations`` of a run again, with the seeds it was trained with. Write no files.
 
-    States are given after the ``wanted`` iterations only, because it takes time to bring them to one device.
+    States are only included after the ``wanted`` iterations, because moving them to one device takes time.
     """
     prepare_jax()
     seeds = run.seeds_together
@@ -63,7 +63,7 @@ def recompute(run: Run, iterations: int, wanted: Collection[int]) -> Iterator[Mo
 def _iterations(
     group: Group, env: AbstractEnv, position: Position, end: int
 ) -> Iterator[tuple[Position, list[Row]]]:
-    """A stretch, which like everything that is resumed begins with new episodes."""
+    """Run a stretch between two resumptions. Like every resumed run it begins with new episodes."""
     compiled = None
     while position.iteration < end:
         if position.iteration % group.config.cycle == 0:
@@ -78,7 +78,7 @@ def _group(run: Run, seeds: tuple[int, ...], stretch: Stretch) -> Group:
     noted = run.read_machine().get("learner_devices")
     config = dataclasses.replace(run.config, steps=stretch.steps)
     runs = tuple(Run(run.path, dataclasses.replace(config, seed=seed)) for seed in seeds)
-    return Group(runs, learner_layout(config, len(seeds), noted if isinstance(noted, int) else None))
+    return Group(runs, learner_grid(config, len(seeds), noted if isinstance(noted, int) else None))
 
 
 def _moment(group: Group, own: int, position: Position, row: Row | None, wanted: Collection[int]) -> Moment:

@@ -1,4 +1,4 @@
-"""Numbers that are none: found in what a rollout collected, before anything is learnt from them, and traced to where they came from."""
+"""Find NaN and Inf in a rollout before anything is learnt from it, and trace them to their source."""
 
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ from costate.envs.base import TimeStep
 from costate.learners.base import Collected
 
 
-class Fault(NamedTuple):
-    """The first number of a rollout that is not finite."""
+class NonFinite(NamedTuple):
+    """The first NaN or Inf of a rollout."""
 
     seed: int
-    """Place among the seeds that train together."""
+    """Index among the seeds that train together."""
     step: int
     environment: int
     what: str
-    """An observation or a reward, which the environment gives, or a control, which the policy does."""
+    """Its kind: an observation or reward of the environment, or a control of the policy."""
     value: float
 
     def __str__(self) -> str:
@@ -32,13 +32,13 @@ class Fault(NamedTuple):
 
 
 @jax.jit
-def is_sound(given: Any) -> Bool[Array, ""]:
-    """Whether all numbers of some arrays are finite."""
+def all_finite(given: Any) -> Bool[Array, ""]:
+    """Return whether all numbers of a pytree are finite."""
     return jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves(given)]).all()
 
 
-def given_by_environments(rows: Collected, last: TimeStep) -> tuple[Any, ...]:
-    """All that comes from a simulator and is learnt from: the rows of all seeds, and what was seen after the last of them."""
+def from_environments(rows: Collected, last: TimeStep) -> tuple[Any, ...]:
+    """Return what the environments gave: the rows of all seeds, and the observations after the last row."""
     return (
         rows.observation,
         rows.complete,
@@ -48,9 +48,13 @@ def given_by_environments(rows: Collected, last: TimeStep) -> tuple[Any, ...]:
     )
 
 
-def first_fault(rows: Collected, last: TimeStep) -> Fault | None:
-    """Where it began: in a step an observation comes first, then the control, then its reward. ``last`` is the observation after the last row."""
-    observation, complete, reward, seen_last, complete_last = given_by_environments(rows, last)
+def first_non_finite(rows: Collected, last: TimeStep) -> NonFinite | None:
+    """Return the first NaN or Inf, or None.
+
+    Within a step the observation comes first, then the control, then its reward. ``last`` is the time step
+    after the last row.
+    """
+    observation, complete, reward, seen_last, complete_last = from_environments(rows, last)
     kinds = [
         ("observation", observation, 0),
         ("observation", complete, 0),
@@ -75,7 +79,9 @@ def first_fault(rows: Collected, last: TimeStep) -> Fault | None:
                 (
                     step + offset,
                     order,
-                    Fault(seed, step + offset, environment, what, float(numbers[~np.isfinite(numbers)][0])),
+                    NonFinite(
+                        seed, step + offset, environment, what, float(numbers[~np.isfinite(numbers)][0])
+                    ),
                 )
             )
     return min(found)[2] if found else None

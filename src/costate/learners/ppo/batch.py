@@ -87,7 +87,7 @@ def make_batch(
     final_value: Float[Array, " B"],
     precomputed: PrecomputedTargets = NOTHING_PRECOMPUTED,
 ) -> Batch:
-    """Return the inputs of the losses, normalised by the statistics with which the trajectory was collected."""
+    """Return the inputs of the losses, normalised by the statistics used to collect the trajectory."""
     reward = trajectory.reward
     if config.reward_scaling == "running-return":
         reward = scale_reward(return_stats, reward, config.reward_clip)
@@ -135,12 +135,13 @@ def cut_streams(rows: Rows, core_state: Float[Array, "P B C"], length: int | Non
 def take_minibatch(batch: Batch, streams: Int[Array, " M"], shards: Shards = ALONE) -> Batch:
     """Return this device's share of a minibatch of streams, each with all of its steps.
 
-    Weights and advantages are normalised within the whole minibatch (Appendix E.2), for any number of devices.
+    Weights and advantages are normalised within the whole minibatch (Appendix E.2), for any number of
+    devices.
     """
     weight = row_weights(batch.rows.weight[:, streams])
     advantage = batch.rows.advantage[:, streams]
-    # With equal advantages, one subtraction leaves the rounding error of their mean, and the division would make
-    # that as large as any advantage. Each further subtraction leaves less than a millionth of it.
+    # With equal advantages, one subtraction leaves the rounding error of their mean, and the division would
+    # make that as large as any advantage. Each further subtraction leaves less than a millionth of it.
     for _ in range(3):
         advantage = advantage - weighted_sum(advantage, weight)
     advantage = advantage / (jnp.sqrt(weighted_variance(advantage, weight)) + 1e-8)

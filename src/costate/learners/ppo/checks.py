@@ -18,8 +18,8 @@ def check_ppo(setup: Setup, ppo: PPOConfig) -> None:
     _check_bootstrap(setup, ppo)
     if ppo.learning_rate_decay == "adaptive" and setup.diverged == "slow-down":
         raise ConfigError(
-            "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo the halving of the "
-            "learning rate. Leave one out."
+            "diverged is slow-down, but learning_rate_decay is adaptive, which would soon undo the halving "
+            "of the learning rate. Leave one out."
         )
 
 
@@ -35,8 +35,8 @@ def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
     if rollout.rollout_length % length:
         divisors = _divisors(rollout.rollout_length)
         raise ConfigError(
-            f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout cannot "
-            f"be cut into equal pieces. Use one of {', '.join(map(str, divisors))}."
+            f"bptt_length {length} does not divide rollout_length {rollout.rollout_length}, so the rollout "
+            f"cannot be cut into equal pieces. Use one of {', '.join(map(str, divisors))}."
         )
     streams = rollout.environments * (rollout.rollout_length // length)
     if streams % ppo.minibatches:
@@ -64,8 +64,8 @@ def _check_hypotheses(policy: PolicyConfig, ppo: PPOConfig) -> None:
     for name, given in for_ensembles.items():
         if given and policy.ensemble == 1:
             raise ConfigError(
-                f"{name} was given, but it needs several hypotheses, and ensemble is 1. Give --ensemble 5, or "
-                "leave it out."
+                f"{name} was given, but it needs several hypotheses, and ensemble is 1. Give --ensemble 5, "
+                "or leave it out."
             )
     if ppo.costate_gradient == "both" and not policy.core.shows_all:
         core = CORES.name_of(type(policy.core))
@@ -85,7 +85,8 @@ def _check_bootstrap(setup: Setup, ppo: PPOConfig) -> None:
     nothing = (1.0 - ppo.bootstrap) ** streams
     if setup.policy.ensemble > 1 and nothing > 0.5:
         raise ConfigError(
-            f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} stream{'s' if streams > 1 else ''}, so "
-            f"a critic would learn nothing from {nothing:.0%} of the minibatches. Use at least "
-            f"{1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more environments."
+            f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} "
+            f"stream{'s' if streams > 1 else ''}, so a critic would learn nothing from {nothing:.0%} of the "
+            f"minibatches. Use at least {1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more "
+            "environments."
         )

@@ -25,12 +25,14 @@ class PPOConfig(CostateConfig, LearnerConfig):
     """Inputs by which the value is differentiated: the encoded observation (the paper), or also the memory
     before it. Each gradient is compared with h by itself."""
     costate_average: Literal["own", "ensemble"] = "own"
-    """Target of each hypothesis of an ensemble: the gradient of its own critic, or the mean over all critics."""
+    """Target of each hypothesis of an ensemble: the gradient of its own critic, or the mean over all
+    critics."""
     slow_critic: float | None = None
     """Take the targets from a moving average of the policy, which moves towards it by this share in every
     iteration. None takes them from the policy itself."""
     bootstrap: float = 0.8
-    """Share of the environments from which each critic of an ensemble learns, drawn anew in every iteration."""
+    """Share of the environments from which each critic of an ensemble learns, drawn anew in every
+    iteration."""
     spread_bonus: float = 0.0
     """Weight of the ensemble's disagreement about the co-state as a reward for exploring; 0 leaves it out."""
     terminal_coef: float = 0.0
@@ -41,8 +43,8 @@ class PPOConfig(CostateConfig, LearnerConfig):
     minibatches: int = 4
     """Parts into which the streams are split in every epoch."""
     bptt_length: int | None = None
-    """Steps through which gradients flow. Longer rollouts are cut into pieces that start from stored memories.
-    None for the whole rollout."""
+    """Steps through which gradients flow. Longer rollouts are cut into pieces that start from stored
+    memories. None for the whole rollout."""
     learning_rate: float = 2.5e-4
     """Adam's learning rate at the start."""
     learning_rate_decay: Literal["linear", "none", "adaptive"] = "linear"
@@ -116,12 +118,13 @@ class PPOConfig(CostateConfig, LearnerConfig):
             )
         if self.learning_rate_decay == "adaptive" and self.epochs < 2:
             raise ConfigError(
-                "learning_rate_decay is adaptive, but epochs is 1, so the change of the policy cannot be measured: "
-                "no minibatch is used again after an update. Use 2 epochs or more."
+                "learning_rate_decay is adaptive, but epochs is 1, so the change of the policy cannot be "
+                "measured: no minibatch is used again after an update. Use 2 epochs or more."
             )
         if self.bptt_length is not None and self.bptt_length < 1:
             raise ConfigError(
-                f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole rollout."
+                f"bptt_length is {self.bptt_length}, but it must be at least 1. Use None for the whole "
+                "rollout."
             )
 
     @classmethod

@@ -8,8 +8,8 @@ from costate.policies.flops import core_flops, readout_flops
 def flops_per_env_step(setup: Setup, ppo: PPOConfig) -> float:
     """Return the floating-point operations of rollout and update in matrix products.
 
-    The rollout reads every observation once. Each epoch reads it again, and its reverse pass takes twice as many,
-    except that nothing is differentiated by the observation itself.
+    The rollout reads every observation once. Each epoch reads it again, and its reverse pass takes twice as
+    many, except that nothing is differentiated by the observation itself.
     """
     policy = setup.policy
     encoder = 2.0 * setup.observation_size * policy.features

@@ -1,4 +1,4 @@
-"""Schedules of PPO: the learning rate, and the weight of the co-state loss."""
+"""Schedule and adaptation of PPO's learning rate."""
 
 import jax.numpy as jnp
 
@@ -19,9 +19,9 @@ def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""])
 def adapted(lr_multiplier: Float[Array, ""], divergence: Float[Array, ""], target: float) -> Float[Array, ""]:
     """Return the learning rate multiplier after an iteration that changed the policy by ``divergence``.
 
-    It grows by half if the divergence was less than half the target, and shrinks by a third if it was more than
-    twice the target. Schulman et al. (2017, Section 4) adapt their penalty so, with other factors. It stays
-    between 0.1 and 10.
+    It grows by half if the divergence was less than half the target, and shrinks by a third if it was more
+    than twice the target. Schulman et al. (2017, Section 4) adapt their penalty so, with other factors. It
+    stays between 0.1 and 10.
     """
     quicker = jnp.where(divergence < 0.5 * target, lr_multiplier * 1.5, lr_multiplier)
     return jnp.clip(jnp.where(divergence > 2.0 * target, lr_multiplier / 1.5, quicker), 0.1, 10.0)

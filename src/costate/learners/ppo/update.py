@@ -36,7 +36,8 @@ class TrainState(LearnerState):
     slow: RecurrentActorCritic | None = None
     """Moving average of the policy; None unless targets come from it."""
     pace: Float[Array, ""] | None = None
-    """Learning rate multiplier; None unless the learning rate is adaptive. Checkpoints store it under this name."""
+    """Learning rate multiplier; None unless the learning rate is adaptive. Checkpoints store it under this
+    name."""
     losses: tuple[WeightedLoss, ...] = ()
     """Auxiliary losses with their weights."""
     loss_optimiser: PyTree = None
@@ -110,8 +111,8 @@ def precompute_targets(
         spread = epistemic_spread(
             member_targets(state.policy.core, state.policy.critic, memory_of(state.policy))
         )
-        # A control is rewarded for the observation that it leads to, which is in the next row. The last row has
-        # no next row, so it takes its own.
+        # A control is rewarded for the observation that it leads to, which is in the next row. The last row
+        # has no next row, so it takes its own.
         bonus = config.spread_bonus * jnp.concatenate([spread[1:], spread[-1:]])
     return PrecomputedTargets(members, target, bonus)
 
@@ -119,8 +120,8 @@ def precompute_targets(
 class Learnt(NamedTuple):
     """Weights changed by gradients, with the states of their optimisers.
 
-    Auxiliary losses have a separate optimiser, so that the norm of their gradient does not affect the clipping of
-    the policy's.
+    Auxiliary losses have a separate optimiser, so that the norm of their gradient does not affect the
+    clipping of the policy's.
     """
 
     policy: RecurrentActorCritic
@@ -190,8 +191,9 @@ def update(
     All shards hold the whole trajectory and end with the same state.
     """
     keys = iteration_keys(state.key)
-    # The return statistics only scale rewards, so they may include this iteration. The observation statistics are
-    # part of the policy: merging them before the update would make the first importance ratio differ from 1.
+    # The return statistics only scale rewards, so they may include this iteration. The observation statistics
+    # are part of the policy: merging them before the update would make the first importance ratio differ from
+    # 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
     precomputed = precompute_targets(
         config, rollout.observation_clip, state, trajectory, bootstrap_key(config, keys.update)

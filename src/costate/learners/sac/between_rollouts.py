@@ -94,7 +94,7 @@ def learn(
     keys = iteration_keys(state.key)
     replay = append(state.replay, rows)
     updates = rollout.steps_per_iteration // config.steps_per_update
-    one = functools.partial(
+    update = functools.partial(
         sac_update,
         config,
         rollout.observation_clip,
@@ -103,7 +103,7 @@ def learn(
 
     def improve(learner: SACState) -> tuple[SACState, Metrics]:
         learner, metrics = jax.lax.scan(
-            lambda learner, key: one(learner, replay, key, shards=shards),
+            lambda learner, key: update(learner, replay, key, shards=shards),
             learner,
             jax.random.split(keys.update, updates),
         )

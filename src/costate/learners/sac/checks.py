@@ -27,8 +27,8 @@ def check_sac(setup: Setup, config: SACConfig) -> None:
     check_rollout(setup.rollout, config, setup.iterations)
     if config.critic == "sighted" and not setup.task_record.observes_state:
         raise ConfigError(
-            f"The critic is sighted and has no memory, but what {setup.task_record.name} shows without blackouts "
-            "does not determine its state either. Use --critic recurrent."
+            f"The critic is sighted and has no memory, but what {setup.task_record.name} shows without "
+            "blackouts does not determine its state either. Use --critic recurrent."
         )
     _check_readout(setup)
 
@@ -38,28 +38,29 @@ def check_rollout(rollout: RolloutConfig, config: SACConfig, iterations: int) ->
     steps = rollout.steps_per_iteration
     if steps % config.steps_per_update:
         raise ConfigError(
-            f"steps_per_update is {config.steps_per_update}, which does not divide an iteration of {steps} steps "
-            f"({rollout.environments} environments × {rollout.rollout_length}). Use a divisor of {steps}."
+            f"steps_per_update is {config.steps_per_update}, which does not divide an iteration of {steps} "
+            f"steps ({rollout.environments} environments × {rollout.rollout_length}). Use a divisor of "
+            f"{steps}."
         )
     if config.explorers >= rollout.environments:
         raise ConfigError(
-            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and at least one "
-            f"of them must follow the policy. Use at most {rollout.environments - 1} explorers, or more "
-            "environments."
+            f"explorers is {config.explorers}, but there are {rollout.environments} environments, and at "
+            f"least one of them must follow the policy. Use at most {rollout.environments - 1} explorers, or "
+            "more environments."
         )
     warming = warmup_iterations(config, rollout)
     if warming >= iterations:
         raise ConfigError(
-            f"warmup_steps is {config.warmup_steps}, so learning would start after {warming * steps:,} environment "
-            f"steps of random controls, but the run ends after {iterations * steps:,} "
+            f"warmup_steps is {config.warmup_steps}, so learning would start after {warming * steps:,} "
+            f"environment steps of random controls, but the run ends after {iterations * steps:,} "
             f"({counted(iterations, 'iteration')} of {steps:,} steps). Use at least --steps "
             f"{(warming + 1) * steps}, or fewer --warmup-steps."
         )
     rows = config.replay.rows(rollout.environments)
     if rows < rollout.rollout_length:
         raise ConfigError(
-            f"A replay of {config.replay.capacity} steps keeps {rows} rows of each environment, fewer than the "
-            f"{rollout.rollout_length} of one iteration. Use a capacity of at least "
+            f"A replay of {config.replay.capacity} steps keeps {rows} rows of each environment, fewer than "
+            f"the {rollout.rollout_length} of one iteration. Use a capacity of at least "
             f"{rollout.rollout_length * rollout.environments}."
         )
 

@@ -28,9 +28,9 @@ class SACConfig(CostateConfig, LearnerConfig):
     """Settings of soft actor-critic."""
 
     label: ClassVar[str] = "soft actor-critic"
-    # Few environments, so that the replay does not fill faster than it is used. 11 × 91 = 1001 rows are a whole
-    # episode with its last observation. White noise makes a body tremble, while noise that stays on one side for
-    # a while moves it; learning from a replay works with either.
+    # Few environments, so that the replay does not fill faster than it is used. 11 × 91 = 1001 rows are a
+    # whole episode with its last observation. White noise makes a body tremble, while noise that stays on one
+    # side for a while moves it; learning from a replay works with either.
     usual_rollout: ClassVar[Mapping[str, Any]] = {
         "environments": 16,
         "rollout_length": 91,
@@ -42,8 +42,8 @@ class SACConfig(CostateConfig, LearnerConfig):
     """Hidden states pulled towards the co-state: the actor's, or also the critic's own."""
     critic: Literal["sighted", "recurrent"] = UNDECIDED
     """Input of the critic while it learns: what working sensors would show, so that it needs no memory
-    (sighted), or what the actor reads, with a memory (recurrent). The actor, and so the trained policy, is the
-    same. By default the task decides: sighted where working sensors show the whole state."""
+    (sighted), or what the actor reads, with a memory (recurrent). The actor, and so the trained policy, is
+    the same. By default the task decides: sighted where working sensors show the whole state."""
     steps_per_update: int = 16
     """Environment steps for each update."""
     warmup_steps: int = 5_000
@@ -52,9 +52,9 @@ class SACConfig(CostateConfig, LearnerConfig):
     """Environments that keep to random controls throughout, so that the replay always holds controls that the
     policy does not choose."""
     observation_statistics: Literal["running", "frozen"] = "running"
-    """Steps whose mean and standard deviation normalise observations: all steps so far, or those of the warm-up
-    only. A body that learns to move leaves the range seen during the warm-up, and clipped observations cannot be
-    learnt from."""
+    """Steps whose mean and standard deviation normalise observations: all steps so far, or those of the
+    warm-up only. A body that learns to move leaves the range seen during the warm-up, and clipped
+    observations cannot be learnt from."""
     head_width: int = 128
     """Units in each of the two hidden layers of a Q head."""
     learning_rate: float = 1e-3
@@ -89,8 +89,8 @@ class SACConfig(CostateConfig, LearnerConfig):
                 raise ConfigError(f"{name} is {getattr(self, name)}, but it must be a positive number.")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.target_rate <= 1.0:
             raise ConfigError(
-                f"discount is {self.discount} and target_rate is {self.target_rate}, but both must lie between 0 "
-                "and 1, and target_rate must not be 0."
+                f"discount is {self.discount} and target_rate is {self.target_rate}, but both must lie "
+                "between 0 and 1, and target_rate must not be 0."
             )
         for name in ("warmup_steps", "explorers"):
             if getattr(self, name) < 0:

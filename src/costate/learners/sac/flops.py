@@ -22,10 +22,11 @@ def flops_per_env_step(setup: Setup, sac: SACConfig) -> float:
 def flops_per_update(setup: Setup, sac: SACConfig) -> float:
     """Return the floating-point operations of one gradient step in matrix products.
 
-    Actor, critic and target read the whole window; a critic without memory skips the burn-in. For actor and critic
-    a reverse pass goes through the rows after the burn-in, and takes twice as many, except that nothing is
-    differentiated by the inputs. The heads are evaluated three times: at the replayed controls, with a reverse
-    pass to weights and inputs; at the actor's controls, with a reverse pass to the inputs only; and by the target.
+    Actor, critic and target read the whole window; a critic without memory skips the burn-in. For actor and
+    critic a reverse pass goes through the rows after the burn-in, and takes twice as many, except that
+    nothing is differentiated by the inputs. The heads are evaluated three times: at the replayed controls,
+    with a reverse pass to weights and inputs; at the actor's controls, with a reverse pass to the inputs
+    only; and by the target.
     """
     task, policy = setup.task_record, setup.policy
     width = policy.hidden_size

@@ -65,8 +65,8 @@ class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACA
 
     @property
     def spreads_products(self) -> bool:
-        # A share of a batch of short windows has a few hundred rows. Handing half of a product to another thread
-        # takes as long as the product.
+        # A share of a batch of short windows has a few hundred rows. Handing half of a product to another
+        # thread takes as long as the product.
         return False
 
     @property

@@ -78,7 +78,8 @@ def sac_loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return L_critic + L_actor + L_temperature + c₃ L_co-state.
 
-    Each network gets the gradient of its own losses only. ``costate_scale`` is the share of c₃ that has been reached.
+    Each network gets the gradient of its own losses only. ``costate_scale`` is the share of c₃ that has been
+    reached.
     """
     rows, burn_in = windows.rows, config.replay.burn_in
     actor, critic = networks.actor, networks.critic
