@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from costate._base.rounding import decimals, rounded
+from costate._base.rounding import at_least, decimals, rounded
 from costate.experiments.report import _task_tables
 from costate.experiments.statistics import Interval
 from costate.experiments.tables import Cell
@@ -44,3 +44,18 @@ def test_an_interval_has_the_same_decimals_throughout():
     assert str(Interval(971.2, 969.0, 977.55)) == "971.2 [969.0, 977.5]"
     assert str(Interval(0.5, 0.25, 0.75)) == "0.500 [0.250, 0.750]"
     assert str(Interval(1.5, math.nan, math.nan)) == "1.50"
+
+
+@pytest.mark.parametrize(
+    ("bound", "digits", "shown"),
+    [
+        (0.7 / 0.3, 4, "2.334"),
+        (1.0 - 0.5**0.5, 2, "0.3"),
+        (9.0, 4, "9"),
+        (0.123, 3, "0.123"),
+        (123456.0, 2, "130000"),
+    ],
+)
+def test_a_lower_bound_holds_as_it_is_shown(bound, digits, shown):
+    assert at_least(bound, digits) == shown
+    assert float(at_least(bound, digits)) >= bound

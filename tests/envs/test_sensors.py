@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -361,3 +362,12 @@ def test_exact_states_are_refused_to_what_was_trained_otherwise():
         only_blackouts(SensorConfig(0.25, noise=0.1), None)
     with pytest.raises(ConfigError, match="reads a mask"):
         only_blackouts(SensorConfig(mask_input="bit"), 0.5)
+
+
+@pytest.mark.parametrize("dropout", [0.51, 0.6, 0.7, 0.75, 0.8, 0.87, 0.9, 0.95, 0.99])
+def test_the_burst_length_that_a_refusal_names_is_accepted(dropout):
+    with pytest.raises(ConfigError) as refused:
+        RunConfig("CartpoleSwingup", sensors=SensorConfig(dropout, burst_length=1.0))
+    named = re.search(r"Use a burst_length of at least ([\d.]+)\.$", str(refused.value))
+    accepted = SensorConfig(dropout, burst_length=float(named[1]))
+    assert RunConfig("CartpoleSwingup", sensors=accepted).sensors == accepted

@@ -71,7 +71,9 @@ def test_sensors_that_never_fail_leave_memory_nothing_to_do(sensors):
 def test_where_working_sensors_do_not_show_the_state_not_even_the_oracle_sees_it_and_that_is_said():
     """LQG shows a position only, so its velocity has to be remembered even if sensors never fail."""
     assert memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.5}, 8, 10).runs
-    with pytest.raises(ConfigError, match="the oracle would see no more than the other policies on LQG"):
+    with pytest.raises(
+        ConfigError, match="the policy with full sight would see no more than the others on LQG"
+    ):
         memory_spec(["LQG"], "ppo", 1, None, {"dropout": 0.0}, 8, 10)
     assert notes("ppo", ["LQG", "WalkerStand"]) == [
         "oracle: its sensors never fail, but on LQG they do not show the whole state, so even this policy "

@@ -1,6 +1,7 @@
 """Several hypotheses about the co-state (Appendix D) and other targets, against loops and brute force."""
 
 import dataclasses
+import re
 
 import equinox as eqx
 import jax
@@ -434,3 +435,17 @@ def test_what_a_core_does_not_show_has_no_gradient_of_its_width():
         )
     with pytest.raises(ConfigError, match="need PPO"):
         RunConfig("CartpoleSwingup", policy=PolicyConfig(ensemble=2), learner=SACConfig())
+
+
+@pytest.mark.parametrize("minibatches", [4, 8, 16])
+def test_the_share_that_a_refusal_names_is_accepted(minibatches):
+    """With 32 environments a minibatch has 8, 4 or 2 streams."""
+
+    def config(bootstrap: float) -> RunConfig:
+        learner = PPOConfig(bootstrap=bootstrap, minibatches=minibatches)
+        return RunConfig("CartpoleSwingup", policy=PolicyConfig(ensemble=3), learner=learner)
+
+    with pytest.raises(ConfigError) as refused:
+        config(0.01)
+    named = re.search(r"Use at least ([\d.]+), fewer", str(refused.value))
+    assert config(float(named[1])).learner.bootstrap == float(named[1])

@@ -1,5 +1,6 @@
-"""Format several numbers with as many decimals as the largest of them needs."""
+"""Format numbers: several with as many decimals as the largest needs, and bounds that hold as they are shown."""
 
+import decimal
 import math
 
 
@@ -15,3 +16,9 @@ def rounded(*values: float, least: int = 0) -> list[str]:
     """Format the numbers with equal decimals, chosen by :func:`decimals`."""
     places = decimals(*values, least=least)
     return [f"{value:.{places}f}" for value in values]
+
+
+def at_least(bound: float, digits: int) -> str:
+    """Format a lower bound with so many significant digits, rounded up: the number that is shown is allowed."""
+    rounding = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    return f"{float(rounding.create_decimal(bound)):g}"

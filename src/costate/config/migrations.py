@@ -22,7 +22,7 @@ def migrated(data: dict[str, Any]) -> dict[str, Any]:
     if type(version) is not int or not 1 <= version <= VERSION:
         raise ConfigError(
             f"The config has the version {version!r}, but this costate reads versions 1 to {VERSION}. "
-            "Install the costate that wrote it, or a newer one."
+            "A higher one needs a newer costate; anything else means that the file was altered."
         )
     for step in STEPS[version - 1 :]:
         data = step(data)

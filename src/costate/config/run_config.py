@@ -55,6 +55,7 @@ class RunConfig(RunSettings):
         self._check_budget()
         self.learner.check(self)
         check_losses(self.losses)
+        self._check_honoured()
         self._check_warmup()
         check_seed(self.seed)
         if self.checkpoint_every < 1:
@@ -94,6 +95,19 @@ class RunConfig(RunSettings):
                 f"{self.rollout.rollout_length}). Use at least that many, or make iterations shorter with "
                 "--rollout-length."
             )
+
+    def _check_honoured(self) -> None:
+        """Raise if the learner would ignore a setting of the run."""
+        ignored = {
+            "losses": bool(self.losses) and not self.learner.trains_losses,
+            "fault_warmup": self.rollout.fault_warmup > 0.0 and not self.learner.warms_up_faults,
+        }
+        for name, is_ignored in ignored.items():
+            if is_ignored:
+                raise ConfigError(
+                    f"{name} was given, but the learner {self.learner_name} ({self.learner.label}) ignores it. Leave it "
+                    f"out, or use another learner."
+                )
 
     def _check_warmup(self) -> None:
         """Raise if ``fault_warmup`` is given without faults of single steps, or with faults of another kind.

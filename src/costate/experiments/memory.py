@@ -97,10 +97,10 @@ def _check_memory_can_help(task: str, sensors: SensorConfig) -> None:
     why = (
         "so memory cannot help on"
         if TASKS[task].observes_state
-        else "so the oracle would see no more than the other policies on"
+        else "so the policy with full sight would see no more than the others on"
     )
     raise ConfigError(
-        f"The sensors never fail, {why} {task}. Give a fault, for example --sensors dropout=0.5."
+        f"No sensor fault is set, {why} {task}. Give a fault, for example --sensors dropout=0.5."
     )
 
 

@@ -25,7 +25,7 @@ from costate._base.lean import this_process_is_ours
 from costate._base.out_of_memory import out_of_memory
 from costate._base.streams import make_writable
 from costate._base.task_files import load_task_files
-from costate.config.run_config import RunConfig, from_json, to_json, without_changeable
+from costate.config.run_config import RunConfig, differing_fields, from_json, to_json, without_changeable
 from costate.experiments.processors import claim_cores
 from costate.runs.checkpoint import newest_steps
 from costate.runs.interrupts import INTERRUPTED
@@ -150,10 +150,11 @@ def _train(job: Job) -> bool:
             for outcome in train_together(configs, job.paths, overwrite=True, wandb=job.wandb)
         )
     for path, config in zip(job.paths, configs, strict=True):
-        if without_changeable(to_json(open_run(path).config)) != without_changeable(to_json(config)):
+        there, planned = (without_changeable(to_json(each)) for each in (open_run(path).config, config))
+        if there != planned:
             raise ConfigError(
-                f"{path} holds a run whose config does not match the folder's name. Move it away, and the "
-                "sweep will train a new one."
+                f"{path} holds a run with another config than the sweep plans there: "
+                f"{'; '.join(differing_fields(there, planned))}. Move it away, and the sweep will train a new one."
             )
     if all(
         open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)

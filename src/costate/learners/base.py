@@ -110,6 +110,10 @@ class LearnerConfig(abc.ABC):
         "noise_colour": 0.0,
     }
     """Defaults of the rollout's settings. These are the paper's."""
+    trains_losses: ClassVar[bool] = False
+    """Whether the learner trains auxiliary losses. If not, they are refused."""
+    warms_up_faults: ClassVar[bool] = False
+    """Whether its rollouts let sensor faults set in gradually. If not, `fault_warmup` is refused."""
     actor_reads_control: ClassVar[bool] = False
     """True if a policy reads its own last control beside the sensors, also without a memory."""
 

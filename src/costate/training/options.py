@@ -10,14 +10,12 @@ from costate._base.errors import ConfigError
 from costate._base.other_names import OTHER_NAMES, instead_of
 from costate._base.plain_data import chosen_parts, encode
 from costate._base.registry import nearest
+from costate.config.flat_names import places_of
 from costate.config.loss_settings import flat_losses, loss_settings, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import check_preset, preset, usual_preset
 from costate.config.run_config import RunConfig, with_overrides
-from costate.config.run_settings import RUN_SETTINGS
-from costate.envs.sensors import SensorConfig
 from costate.learners import LEARNERS, LearnerConfig
-from costate.learners.rollout import RolloutConfig
 from costate.policies.policy import PolicyConfig
 from costate.runs.run_directory import Run
 from costate.training.console import SilentReporter, reporter_for_stdout
@@ -98,7 +96,7 @@ def run_config(
 
 def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
     """Return options as the nested fields of a config."""
-    places: dict[str, tuple[str, ...]] = dict.fromkeys((*RUN_SETTINGS, "losses"), ()) | _places(learner)
+    places = places_of(type(learner))
     by_name = chosen_parts(PolicyConfig) | chosen_parts(type(learner))
     nested: dict[str, Any] = {}
     for given, value in options.items():
@@ -119,16 +117,6 @@ def _nested(options: dict[str, Any], learner: LearnerConfig) -> dict[str, Any]:
         # A part that is chosen by name can be given as the name only.
         inside[name] = {"name": value} if name in by_name and isinstance(value, str) else value
     return nested
-
-
-def _places(learner: LearnerConfig) -> dict[str, tuple[str, ...]]:
-    parts = {
-        "sensors": SensorConfig,
-        "policy": PolicyConfig,
-        "rollout": RolloutConfig,
-        "learner": type(learner),
-    }
-    return {field.name: (part,) for part, kind in parts.items() for field in dataclasses.fields(kind)}
 
 
 def _elsewhere(name: str, learner: LearnerConfig) -> str:

@@ -17,6 +17,7 @@ from costate.cli.arguments import read_arguments
 from costate.cli.choices import AlgorithmName, CoreName, PresetName, ReadoutName, named_by
 from costate.cli.help_text import HelpLayout
 from costate.cli.settings import flag_of, sentences_of, settings_of
+from costate.config.flat_names import places_of
 from costate.config.loss_settings import flat_losses, loss_settings, losses_of
 from costate.config.naming import variant_name
 from costate.config.presets import PRESETS, check_preset, preset, usual_preset
@@ -107,6 +108,7 @@ class CommonArguments(RunSettings):
 def _arguments_of(name: str) -> type[Any]:
     """Return the class of train's arguments with the settings of a learner."""
     kind, others = LEARNERS[name], [other for other in LEARNERS.names() if other != name]
+    places_of(kind, *(field.name for field in dataclasses.fields(CommonArguments)))
     settings = Annotated[kind, tyro.conf.arg(name="")]  # type: ignore[valid-type]
     usual, described = kind(), sentences_of(kind)
     parts = [

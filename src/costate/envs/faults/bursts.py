@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from costate._base.errors import ConfigError
+from costate._base.rounding import at_least
 from costate._base.types import Array, Bool, Float
 
 
@@ -53,9 +54,11 @@ def check_bursts(name: str, probability: float, length_name: str, length: float)
             f"{length_name} is {length:g}, but {name} is 0, so there are no bursts. Set {name}, or leave out "
             f"{length_name}."
         )
-    if length < shortest_bursts(probability):
+    # What rounding makes of 0.9 / (1 − 0.9) is a little more than 9.
+    shortest = shortest_bursts(probability) * (1.0 - 1e-9)
+    if length < shortest:
         raise ConfigError(
             f"{length_name} is {length:g} and {name} is {probability:g}, but bursts of that mean length with "
             f"at least one good step between two last for at most {length / (length + 1.0):.3g} of the time. "
-            f"Use a {length_name} of at least {shortest_bursts(probability):.4g}."
+            f"Use a {length_name} of at least {at_least(shortest, 4)}."
         )

@@ -1,6 +1,7 @@
 """Checks of PPO's settings against the rest of a run's config."""
 
 from costate._base.errors import ConfigError
+from costate._base.rounding import at_least
 from costate.learners.base import Setup
 from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
@@ -87,6 +88,6 @@ def _check_bootstrap(setup: Setup, ppo: PPOConfig) -> None:
         raise ConfigError(
             f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} "
             f"stream{'s' if streams > 1 else ''}, so a critic would learn nothing from {nothing:.0%} of the "
-            f"minibatches. Use at least {1.0 - 0.5 ** (1.0 / streams):.2g}, fewer minibatches, or more "
+            f"minibatches. Use at least {at_least(1.0 - 0.5 ** (1.0 / streams), 2)}, fewer minibatches, or more "
             "environments."
         )

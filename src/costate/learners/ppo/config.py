@@ -20,6 +20,8 @@ class PPOConfig(CostateConfig, LearnerConfig):
     """Settings of PPO. The defaults are the paper's table of hyperparameters."""
 
     label: ClassVar[str] = "PPO"
+    trains_losses: ClassVar[bool] = True
+    warms_up_faults: ClassVar[bool] = True
 
     costate_gradient: Literal["feature", "both"] = "feature"
     """Inputs by which the value is differentiated: the encoded observation (the paper), or also the memory

@@ -109,7 +109,7 @@ class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing,
 
     def collected(self, experience: PPOExperience) -> Collected:
         rows = experience.trajectory
-        return Collected(rows.observation, None, rows.action, rows.reward)
+        return Collected(rows.observation, rows.complete, rows.action, rows.reward)
 
     def learn(
         self, state: TrainState, experience: PPOExperience, shards: Shards

@@ -28,6 +28,8 @@ class SACConfig(CostateConfig, LearnerConfig):
     """Settings of soft actor-critic."""
 
     label: ClassVar[str] = "soft actor-critic"
+    trains_losses: ClassVar[bool] = True
+    warms_up_faults: ClassVar[bool] = True
     # Few environments, so that the replay does not fill faster than it is used. 11 × 91 = 1001 rows are a
     # whole episode with its last observation. White noise makes a body tremble, while noise that stays on one
     # side for a while moves it; learning from a replay works with either.

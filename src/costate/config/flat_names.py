@@ -1,0 +1,30 @@
+"""Names of settings on the command line and in Python, where parts of a config have no prefix."""
+
+import dataclasses
+
+from costate._base.errors import ConfigError
+from costate.config.loss_settings import loss_settings
+from costate.config.run_settings import RUN_SETTINGS
+from costate.envs.sensors import SensorConfig
+from costate.learners import LEARNERS, LearnerConfig
+from costate.learners.rollout import RolloutConfig
+from costate.policies.policy import PolicyConfig
+
+
+def places_of(learner: type[LearnerConfig], *further: str) -> dict[str, tuple[str, ...]]:
+    """Return flat name → place in the config, of all settings with this learner.
+
+    Raise if a setting of the learner has the name of another. ``further`` are names that the caller has beside them.
+    """
+    places: dict[str, tuple[str, ...]] = dict.fromkeys((*RUN_SETTINGS, "losses"), ())
+    for part, kind in {"sensors": SensorConfig, "policy": PolicyConfig, "rollout": RolloutConfig}.items():
+        places |= {field.name: (part,) for field in dataclasses.fields(kind)}
+    for field in dataclasses.fields(learner):
+        if field.name in (*places, *loss_settings(), *further):
+            owner = ".".join((*places.get(field.name, ("costate train",)), field.name))
+            raise ConfigError(
+                f"The learner {LEARNERS.name_of(learner)} has a setting {field.name!r}, but that is the name of another "
+                f"({owner}), and both are the flag --{field.name.replace('_', '-')}. Rename the learner's."
+            )
+        places[field.name] = ("learner",)
+    return places
