@@ -14,11 +14,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from costate._base.errors import ConfigError
 from costate.config.presets import preset
 from costate.learners import learner_for
-from costate.learners.base import Experience
 from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.learner import PPOExperience
 from costate.learners.replay import ReplayConfig, ReplayRows
 from costate.learners.rollout import RolloutConfig, Trajectory
 from costate.learners.sac.config import SACConfig
+from costate.learners.sac.learner import SACExperience
 from costate.learners.sac.rollout import Episodes
 from costate.learners.sharding import DeviceGrid, choose_grid
 from costate.training.programs import fresh_states, learner_grid, lower_update, threads_of_a_device
@@ -96,7 +97,7 @@ def experience(config, seeds):
         episode_length=jnp.full(shape, 20),
         discounted_return=normal(*shape),
     )
-    return Experience((trajectory, normal(len(seeds), streams)), trajectory.is_first)
+    return PPOExperience(trajectory, normal(len(seeds), streams))
 
 
 def updated(config, seeds, devices):
@@ -194,7 +195,7 @@ def off_policy_program(devices):
         complete=normal(*shape, 5),
     )
     episodes = Episodes(jnp.zeros(shape, bool), normal(*shape), jnp.ones(shape, int))
-    inputs = (fresh_states(OFF_POLICY, (0,)), Experience((rows, episodes), first))
+    inputs = (fresh_states(OFF_POLICY, (0,)), SACExperience(rows, episodes))
     return (
         grid,
         lower_update(OFF_POLICY, grid, placement, *inputs).compile(),

@@ -131,7 +131,7 @@ def test_costates_are_those_that_the_loss_compares_with(kind: str) -> None:
     insight = algorithm.insight(state)
     looks, shown, memories = played(insight, 5)
     stacked = stack(shown)
-    own = stack(memories if CONFIGS[kind].algorithm == "ppo" else [memory[0] for memory in memories])
+    own = stack(memories if CONFIGS[kind].learner_name == "ppo" else [memory[0] for memory in memories])
     sequence = Sequence(
         stacked.observation,
         stacked.complete,
