@@ -85,7 +85,10 @@ def with_changes(run: Run, changes: Mapping[str, Any]) -> Run:
 
 
 def check_edited(run: Run) -> None:
-    """Raise if the steps were changed in config.json by hand: nothing would be noted of it, and nobody could do the run again."""
+    """Raise if the steps were edited in config.json.
+
+    The edit would not be in the run's history, so that the run could not be reproduced.
+    """
     before = run.history[-1].steps if run.history else _steps_of_newest(run)
     if run.config.total_steps != before:
         raise ConfigError(
@@ -96,9 +99,9 @@ def check_edited(run: Run) -> None:
 
 
 def _steps_of_newest(run: Run) -> int:
-    """Return the steps that the newest readable checkpoint was to have; the run's own where there is none.
+    """Return the total steps in the newest readable checkpoint's config; the run's own if there is none.
 
-    That a record cannot be read is no matter of the steps: whoever loads it says so, and takes an older one.
+    Unreadable records are skipped here. Loading the checkpoint reports them, and falls back to an older one.
     """
     for record in reversed(readable_records(run.checkpoints)):
         with contextlib.suppress(ConfigError):
