@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from costate.training.loop import train_together as train_together
     from costate.training.options import train as train
 
-# Imported when they are asked for, so that a policy can be loaded on a machine, and in a time, that training could not be.
+# Imported on first use, so that loading a policy is fast and needs no package that only training needs.
 _HOMES = {
     "CostateError": "_base.errors",
     "Policy": "deploy.policy",

@@ -113,7 +113,7 @@ def test_a_config_from_before_the_second_learner_keeps_its_hash_and_its_meaning(
     ],
 )
 def test_a_config_of_the_first_layout_means_what_it_did(old, wanted):
-    """`algorithm`, `ppo` and `sac` stood beside each other; settings of the learner that was not used are dropped."""
+    """Version 1 has separate entries `algorithm`, `ppo` and `sac`. Settings of the unused one are dropped."""
     assert from_json({"task": "WalkerStand"} | old).learner == wanted
     assert from_json({"version": 1, "task": "WalkerStand"} | old).learner == wanted
 
@@ -315,8 +315,8 @@ def test_differing_fields_names_them_with_both_values():
         ),
         (
             {"learner": SACConfig(), "steps": 1500},
-            r"warmup_steps is 5000, so learning would start after 5,824 .* but the run ends after 1,456 \(1 iteration of 1,456 steps\). Ask for at "
-            r"least --steps 7280",
+            r"warmup_steps is 5000, so learning would start after 5,824 .* but the run ends after 1,456 "
+            r"\(1 iteration of 1,456 steps\). Use at least --steps 7280",
         ),
         (
             {

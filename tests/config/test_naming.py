@@ -65,8 +65,14 @@ def test_of_presets_that_are_the_same_the_one_that_was_asked_for_counts(name):
         (ppo(reward_clip=None), "nc-gru+reward-clip=none"),
         (ppo(reward_clip=1e20), "nc-gru+reward-clip=1e20"),
         (RunConfig("WalkerStand", rollout=RolloutConfig(noise_colour=1.0)), "nc-gru+noise-colour=1"),
-        (RunConfig("WalkerStand", sensors=SensorConfig(hide=("velocity", "height"))), "nc-gru+hide=velocity,height"),
-        (RunConfig("WalkerStand", policy=PolicyConfig(core=CTRNNConfig("uniform"))), "nc-ctrnn+core.initialisation=uniform"),
+        (
+            RunConfig("WalkerStand", sensors=SensorConfig(hide=("velocity", "height"))),
+            "nc-gru+hide=velocity,height",
+        ),
+        (
+            RunConfig("WalkerStand", policy=PolicyConfig(core=CTRNNConfig("uniform"))),
+            "nc-ctrnn+core.initialisation=uniform",
+        ),
         (
             RunConfig("WalkerStand", policy=PolicyConfig(core=CoRNNConfig(time_step=0.3), ensemble=5)),
             "nc-gru+core=cornn+core.time-step=0.3+ensemble=5",

@@ -309,7 +309,7 @@ def test_both_gradients_come_from_the_critic_that_is_asked_and_are_averaged_alik
         ]
         state = dataclasses.replace(state, slow=jax.tree.unflatten(jax.tree.structure(state.policy), moved))
     (_, found), batch, _ = losses_of(config, state, trajectory, final_value)
-    judge = state.policy if slow is None else state.slow
+    target_policy = state.policy if slow is None else state.slow
 
     @jax.jit
     def slopes(core, weights, feature, before):
@@ -319,16 +319,16 @@ def test_both_gradients_come_from_the_critic_that_is_asked_and_are_averaged_alik
 
     by_feature, by_memory, compared = (np.zeros((T, B, M, H)) for _ in range(3))
     for i in range(M):
-        core, own = (member(policy.core.members, i) for policy in (judge, state.policy))
+        core, own = (member(policy.core.members, i) for policy in (target_policy, state.policy))
         after, own_after = jnp.zeros((B, H)), jnp.zeros((B, H))
         for t in range(T):
             before, own_before = (
                 jnp.where(batch.rows.is_first[t][:, None], 0.0, hidden) for hidden in (after, own_after)
             )
-            features = judge.encoder.encode(batch.rows.observation[t])
+            features = target_policy.encoder.encode(batch.rows.observation[t])
             for b in range(B):
                 by_feature[t, b, i], by_memory[t, b, i] = slopes(
-                    core, judge.critic.weights[i], features[b], before[b]
+                    core, target_policy.critic.weights[i], features[b], before[b]
                 )
             after = jax.vmap(core.step)(features, before)
             own_after = jax.vmap(own.step)(state.policy.encoder.encode(batch.rows.observation[t]), own_before)

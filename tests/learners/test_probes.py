@@ -75,12 +75,12 @@ def compiled_update(config: PPOConfig):
 
 def respond(state: TrainState, observations: list[float]) -> tuple[np.ndarray, np.ndarray]:
     """Values and controls along one episode that shows ``observations``."""
-    value, control = judge(state, np.asarray(observations, np.float32)[:, None, None])
+    value, control = values_and_controls(state, np.asarray(observations, np.float32)[:, None, None])
     return np.asarray(value)[:, 0], np.asarray(control)[:, 0, 0]
 
 
 @jax.jit
-def judge(state: TrainState, observations: jax.Array) -> tuple[jax.Array, jax.Array]:
+def values_and_controls(state: TrainState, observations: jax.Array) -> tuple[jax.Array, jax.Array]:
     sequence = normalise(state.observation_stats, observations, 10.0)
     is_first = jnp.zeros((len(observations), 1), bool).at[0].set(True)
     unrolled = unroll_policy(state.policy, sequence, jnp.zeros((1, 16)), is_first)

@@ -121,15 +121,15 @@ def reference(
     actor, critic = networks.actor, networks.critic
     before = jnp.concatenate([windows.before[None], rows.action[:-1]])
     inputs = sac_inputs(stats, CLIP, rows.observation, rows.seen, before, rows.is_first)
-    judged = (
+    critic_inputs = (
         inputs
         if config.critic == "recurrent"
         else sac_inputs(stats, CLIP, rows.complete, jnp.ones_like(rows.seen), before, rows.is_first)
     )
     features = actor.encoder.encode(inputs)
     actor_before, actor_hidden = step_by_step(actor, inputs, rows.is_first, of_actor)
-    critic_before, critic_hidden = step_by_step(critic, judged, rows.is_first, of_critic)
-    target_hidden = step_by_step(target, judged, rows.is_first, of_critic)[1]
+    critic_before, critic_hidden = step_by_step(critic, critic_inputs, rows.is_first, of_critic)
+    target_hidden = step_by_step(target, critic_inputs, rows.is_first, of_critic)[1]
     alpha, total, count = jnp.exp(networks.log_temperature), 0.0, 0
     for t in range(burn_in, ROWS - 1):
         for n in range(WINDOWS):
@@ -154,7 +154,7 @@ def reference(
             if part == "costate":
                 frozen, held = jax.lax.stop_gradient((critic, critic_before[t][n]))
                 fixed = jax.lax.stop_gradient(action)
-                feature = jax.lax.stop_gradient(critic.encoder.encode(judged[t, n]))
+                feature = jax.lax.stop_gradient(critic.encoder.encode(critic_inputs[t, n]))
 
                 def value(ỹ, frozen=frozen, held=held, fixed=fixed):
                     return jnp.minimum(*frozen.values(frozen.core.expose(frozen.core.step(ỹ, held)), fixed))

@@ -97,8 +97,8 @@ class ConstantConfig(HeadConfig):
 def test_a_head_of_somebody_else_is_learnt_by_its_own_loss():
     head = ConstantConfig(count=3)
     after, metrics = updated(state_with(head), head)
-    # γ = 0.99, rewards of about 0 and an entropy bonus of about 0.1 make backups of about 495: each head is too high
-    # by 5, so its loss is 5, and Adam's first step is down by the learning rate.
+    # γ = 0.99, rewards of about 0 and an entropy bonus of about 0.1 make backups of about 495: each head is
+    # too high by 5, so its loss is 5, and Adam's first step is down by the learning rate.
     assert float(metrics["losses/value"]) == pytest.approx(3 * 5.0, abs=3.0)
     for each in after.networks.critic.heads:
         np.testing.assert_allclose(each.constant, 500.0 - 1e-3, rtol=1e-7)

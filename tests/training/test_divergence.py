@@ -26,14 +26,14 @@ from costate.training.loop import resume, train
 from costate.training.soundness import all_finite, first_non_finite, from_environments
 
 
-def rows(**faults: tuple[tuple[int, int, int], float]) -> Collected:
+def rows(**bad: tuple[tuple[int, int, int], float]) -> Collected:
     """Return rows of two seeds, four steps and three environments, with given values at given places."""
     arrays = {
         "observation": np.zeros((2, 4, 3, 2)),
         "action": np.zeros((2, 4, 3, 1)),
         "reward": np.zeros((2, 4, 3)),
     }
-    for name, (place, value) in faults.items():
+    for name, (place, value) in bad.items():
         arrays.setdefault(name, np.zeros((2, 4, 3, 2)))[place] = value
     return Collected(
         **{"complete": None} | {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
@@ -48,7 +48,7 @@ def seen_last(value: float = 0.0) -> TimeStep:
     return TimeStep(jnp.asarray(observation), zeros, zeros, no, no)
 
 
-def test_the_first_fault_is_found_with_its_cause() -> None:
+def test_the_first_non_finite_number_is_found_with_its_cause() -> None:
     assert first_non_finite(rows(), seen_last()) is None
     late = rows(reward=((1, 3, 2), np.inf))
     assert (

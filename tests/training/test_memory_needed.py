@@ -43,7 +43,8 @@ def test_networks_that_do_not_fit_are_refused_for_every_learner(
 ) -> None:
     with_free(monkeypatch, 20 * 10**9)
     check_memory(preset(name, "LQR"), DeviceGrid(1, 1), 1)
-    # Three gates of 30,000 × 30,000 weights in four bytes, each with two averages of the optimiser, are 32 GB.
+    # Three gates of 30,000 × 30,000 weights in four bytes, each with two averages of the optimiser, are 32
+    # GB.
     with pytest.raises(
         ConfigError, match=r"take at least (6[4-9]|[7-9]\d|1\d\d)\.\d GB \(hidden size 30,000; 2 copies"
     ) as raised:

@@ -53,7 +53,7 @@ def copy(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("length", "iterations", "cut", "steered"),
+    ("length", "iterations", "cut", "adaptive"),
     [
         pytest.param(1000, 4, 3, False, marks=pytest.mark.slow),
         pytest.param(500, 6, 5, False, marks=pytest.mark.thorough),
@@ -62,14 +62,14 @@ def copy(whole, tmp_path):
     ],
 )
 def test_a_run_that_was_cut_off_and_resumed_equals_one_that_was_not(
-    tmp_path, small_config, length, iterations, cut, steered
+    tmp_path, small_config, length, iterations, cut, adaptive
 ):
     """With 500 steps an iteration, episodes span two iterations, so the cut falls into the middle of one."""
-    rollout = RolloutConfig(environments=4, rollout_length=length, fault_warmup=0.8 if steered else 0.0)
+    rollout = RolloutConfig(environments=4, rollout_length=length, fault_warmup=0.8 if adaptive else 0.0)
     config = dataclasses.replace(
         small_config, steps=iterations * 4 * length, checkpoint_every=2, rollout=rollout
     )
-    if steered:
+    if adaptive:
         config = dataclasses.replace(
             config,
             learner=dataclasses.replace(

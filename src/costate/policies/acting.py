@@ -19,13 +19,13 @@ class Acted(NamedTuple):
     """One step of every stream."""
 
     action: Float[Array, "B A"]
-    """Within the bounds of the actuators."""
+    """The action, within the bounds of the actuators."""
     control: Float[Array, "B A"]
-    """The mode of the distribution, of which the actuators make the action."""
+    """The mode of the distribution, before it is limited to the bounds."""
     core_state: Float[Array, "B C"]
     distribution: AbstractDistribution
     value: Float[Array, " B"] | None
-    """What the critic expects; None where it is no part of the policy."""
+    """Value by the critic; None if the policy has none."""
 
 
 def act_by_policy(

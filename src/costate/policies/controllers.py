@@ -70,7 +70,7 @@ class AbstractController(AbstractAgent):
 
 
 class AbstractNetworkController(AbstractController):
-    """A controller that can leave training: as a bundle, in one of the forms of ``deploy.network.FORMS``."""
+    """A controller that can be exported as a bundle, in one of the forms of ``deploy.network.FORMS``."""
 
     form: ClassVar[str]
     """Name of that form."""
@@ -80,7 +80,7 @@ class AbstractNetworkController(AbstractController):
     @property
     @abc.abstractmethod
     def weights(self) -> eqx.Module:
-        """Return all that acts beside the statistics, and nothing that only training needs."""
+        """Return the network that acts, without the statistics and without what only training needs."""
 
 
 class PolicyController(AbstractNetworkController):
@@ -131,7 +131,7 @@ class PolicyController(AbstractNetworkController):
 
 
 class SquashedController(AbstractNetworkController):
-    """The actor of soft actor-critic without noise; it also remembers what it did last."""
+    """The actor of soft actor-critic without noise. Its memory includes the last control."""
 
     form: ClassVar[str] = SQUASHED_ACTOR
     actor: RecurrentActor

@@ -42,7 +42,7 @@ class EnsembleCritic(AbstractCritic):
     bias: Float[Array, " M"]
 
     def values(self, hidden: Float[Array, "*S H"]) -> Float[Array, "*S M"]:
-        """Return the value of each."""
+        """Return the value by each critic."""
         parts = hidden.reshape(*hidden.shape[:-1], *self.weights.shape)
         return (parts * jnp.broadcast_to(self.weights, parts.shape)).sum(-1) + jnp.broadcast_to(
             self.bias, parts.shape[:-1]
@@ -61,6 +61,6 @@ def linear_critic(key: Key[Array, ""], hidden_size: int) -> LinearCritic:
 
 
 def ensemble_critic(key: Key[Array, ""], count: int, hidden_size: int) -> EnsembleCritic:
-    """Return critics with fresh weights, each drawn by itself."""
+    """Return critics with fresh weights, each drawn separately."""
     each = jax.vmap(lambda key: linear_critic(key, hidden_size))(jax.random.split(key, count))
     return EnsembleCritic(each.weights, each.bias)

@@ -1,4 +1,4 @@
-"""Distributions over controls: how a policy explores, and what it does when it does not.
+"""Distributions over controls: how a policy explores, and the control law without exploration.
 
 Readouts give a Gaussian or a Gibbs distribution, and the actor of soft actor-critic a squashed
 Gaussian. Learners and controllers know this interface alone.
@@ -52,7 +52,7 @@ class AbstractDistribution(eqx.Module):
     def actuate(
         self, action: Float[Array, "*S A"], low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"]
     ) -> Float[Array, "*S A"]:
-        """Return what actuators with these bounds do with a control."""
+        """Return the action that actuators with these bounds make of a control."""
 
     def margin(self) -> Float[Array, "*S A"] | None:
         """Return how far each control is from switching, in units of σ; None if the law never switches."""

@@ -7,4 +7,4 @@ Any learner whose controller has a form can be exported in it.
 ACTOR_CRITIC = "ppo"
 """One network with a critic on its memory."""
 SQUASHED_ACTOR = "sac"
-"""An actor with squashed controls, which also reads what it did last; its critic stays behind."""
+"""An actor with squashed controls, which also reads its last control. Its critic is not included."""

@@ -59,5 +59,5 @@ def recurrent_matrix(
 def recurrent_matrices(
     keys: Key[Array, " K"], kind: Initialisation, rows: int, columns: int
 ) -> Float[Array, "K rows columns"]:
-    """Return several of them, drawn separately so that each one is orthogonal."""
+    """Return several weight matrices, drawn separately so that each one is orthogonal."""
     return jax.vmap(lambda key: recurrent_matrix(key, kind, rows, columns))(keys)

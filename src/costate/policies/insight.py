@@ -23,7 +23,7 @@ class Look(NamedTuple):
 
     control: Float[Array, "B A"]
     value: Float[Array, " B"]
-    """V, what the critic expects of the future, in the units that it was trained in."""
+    """V, the critic's value, in the units of its training."""
     hidden: Float[Array, "B F"]
     """h, as the co-state loss compares it: the mean of several hypotheses, mapped if features have another
     width."""
@@ -38,7 +38,7 @@ class Look(NamedTuple):
 
 
 class AbstractInsight(eqx.Module):
-    """A controller, with all that is needed to look inside."""
+    """A controller with what is needed to look inside."""
 
     controller: eqx.AbstractVar[AbstractController]
 
@@ -74,7 +74,7 @@ class PolicyInsight(AbstractInsight):
 
 
 class SquashedInsight(AbstractInsight):
-    """The inside of soft actor-critic, whose critic is a network of its own and may see more."""
+    """The inside of soft actor-critic, whose critic is a separate network and may read more sensors."""
 
     controller: SquashedController
     critic: RecurrentCritic

@@ -172,6 +172,6 @@ def build_policy(
         else build_ensemble(config.core, key_core, count, features, width),
         readout=readout if count == 1 else MeanHamiltonianReadout(readout, count),
         critic=linear_critic(key_critic, width) if count == 1 else ensemble_critic(key_critic, count, width),
-        # From a key of its own, so that all other weights are those of a policy without it.
+        # A separate key, so that all other weights are those of a policy without it.
         costate_map=None if features == width else orthogonal(jax.random.fold_in(key, 4), width, features),
     )

@@ -21,7 +21,7 @@ class SquashedGaussian(AbstractDistribution):
     log_std: Float[Array, "*S A"]
 
     def mode(self) -> Float[Array, "*S A"]:
-        """Return tanh(μ), what the policy does when it does not explore."""
+        """Return tanh(μ), the control without exploration."""
         return jnp.tanh(self.mean)
 
     def sample(self, noise: Float[Array, "*S A"]) -> Float[Array, "*S A"]:

@@ -155,10 +155,10 @@ def evaluated_sensors(
 ) -> SensorConfig:
     """Return the sensors to evaluate a trained policy with; raise if they do not fit the task.
 
-    The mask input is always that of training. The settings in ``MODIFIERS`` (burst lengths and the like) count
-    as inherited if they equal those of training and are not among the names in ``given``. Inherited settings
-    never cause an error: they are dropped where they have no effect, and bursts are lengthened as far as
-    necessary.
+    The mask input is always that of training. The settings in ``MODIFIERS`` (burst lengths and the like)
+    count as inherited if they equal those of training and are not among the names in ``given``. Inherited
+    settings never cause an error: they are dropped where they have no effect, and bursts are lengthened as
+    far as necessary.
     """
     trained, task = config.sensors, config.task_record
     inherited = [

@@ -59,7 +59,7 @@ class Memory(eqx.Module):
     final: Float[Array, "B C"]
     """The core's state after the last observation, from which the sequence can be continued."""
     tape: PyTree
-    """What a fast core stores of each step for :func:`feature_gradients`. No gradient flows through it."""
+    """Intermediate results of a fast core for :func:`feature_gradients`. No gradient flows through them."""
 
 
 class AbstractFastCore(AbstractCore):
@@ -83,7 +83,7 @@ class CoreFlops(NamedTuple):
 
     forward: float
     target: float
-    """Those of the co-state's target: products with transposed input weights."""
+    """Operations of the co-state's target: products with transposed input weights."""
 
 
 @dataclasses.dataclass(frozen=True)
