@@ -280,7 +280,7 @@ def test_what_a_run_cannot_go_on_with_is_refused_with_its_reason(copy, capsys):
     assert "policy.hidden_size: 4 → 8 (the weights would not fit" in error
     assert "learner.learning_rate: 0.00025 → 0.001 (the curve would mix two runs)" in error
     assert "rollout.environments: 2 → 4 (an iteration would have another number of steps" in error
-    assert "sensors.dropout: 0.5 → 0.2 (the first part of the curve would be of other sensors" in error
+    assert "sensors.dropout: 0.5 → 0.2 (the first part of the curve would be with other sensors" in error
     assert "Only --steps, --checkpoint-every, --evaluate-every and --diverged can change" in error
     assert open_run(copy.path) == copy
 
