@@ -26,8 +26,8 @@ from costate.learners.states import Acting, Experience, LearnerState, StreamStat
 Tree = TypeVar("Tree")
 SeedMetrics = dict[str, Float[Array, " N"]]
 
-# Programs that contain the address of a simulator are different in every process. They carry this name, so
-# that a compilation cache can tell them from those that are worth keeping.
+# Programs that contain the address of a simulator differ in every process. They have this name, so that they
+# can be removed from the compilation cache.
 UNCACHEABLE = "with_simulator"
 CACHEABLE = "rollout"
 

@@ -67,8 +67,7 @@ class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing,
 
     @property
     def cost_of_a_step(self) -> float:
-        # Learning adds a fifth to the time where physics is slow, and at least doubles it where physics is
-        # fast.
+        # Learning adds a fifth to the time if physics is slow, and at least doubles it if physics is fast.
         return 1.0
 
     def fresh(self, seed: UInt[Array, ""]) -> TrainState:

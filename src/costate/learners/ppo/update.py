@@ -192,7 +192,7 @@ def update(
     """
     keys = iteration_keys(state.key)
     # The return statistics only scale rewards, so they may include this iteration. The observation statistics
-    # are part of the policy: merging them before the update would make the first importance ratio differ from
+    # are part of the policy: merged before the update, they would make the first importance ratio differ from
     # 1.
     return_stats = merge(state.return_stats, trajectory.discounted_return, trajectory.valid)
     precomputed = precompute_targets(
