@@ -1,4 +1,4 @@
-"""Settings have no prefix on the command line, so their names must differ; and what a learner ignores is refused."""
+"""Flags have no prefix, so settings must differ in their names. What a learner ignores is refused."""
 
 import dataclasses
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Format numbers: several with as many decimals as the largest needs, and bounds that hold as they are shown."""
+"""Format numbers: several with as many decimals as the largest needs, and bounds that hold as shown."""
 
 import decimal
 import math
@@ -19,6 +19,6 @@ def rounded(*values: float, least: int = 0) -> list[str]:
 
 
 def at_least(bound: float, digits: int) -> str:
-    """Format a lower bound with so many significant digits, rounded up: the number that is shown is allowed."""
+    """Format a lower bound, rounded up to so many significant digits: the number shown is allowed."""
     rounding = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     return f"{float(rounding.create_decimal(bound)):g}"

@@ -14,7 +14,7 @@ from costate.policies.policy import PolicyConfig
 def places_of(learner: type[LearnerConfig], *further: str) -> dict[str, tuple[str, ...]]:
     """Return flat name → place in the config, of all settings with this learner.
 
-    Raise if a setting of the learner has the name of another. ``further`` are names that the caller has beside them.
+    Raise if a setting of the learner has the name of another. ``further`` are names that the caller has too.
     """
     places: dict[str, tuple[str, ...]] = dict.fromkeys((*RUN_SETTINGS, "losses"), ())
     for part, kind in {"sensors": SensorConfig, "policy": PolicyConfig, "rollout": RolloutConfig}.items():
@@ -22,9 +22,10 @@ def places_of(learner: type[LearnerConfig], *further: str) -> dict[str, tuple[st
     for field in dataclasses.fields(learner):
         if field.name in (*places, *loss_settings(), *further):
             owner = ".".join((*places.get(field.name, ("costate train",)), field.name))
+            flag = f"--{field.name.replace('_', '-')}"
             raise ConfigError(
-                f"The learner {LEARNERS.name_of(learner)} has a setting {field.name!r}, but that is the name of another "
-                f"({owner}), and both are the flag --{field.name.replace('_', '-')}. Rename the learner's."
+                f"The learner {LEARNERS.name_of(learner)} has a setting {field.name!r}, but that is the name "
+                f"of another ({owner}), and both are the flag {flag}. Rename the learner's."
             )
         places[field.name] = ("learner",)
     return places

@@ -105,8 +105,8 @@ class RunConfig(RunSettings):
         for name, is_ignored in ignored.items():
             if is_ignored:
                 raise ConfigError(
-                    f"{name} was given, but the learner {self.learner_name} ({self.learner.label}) ignores it. Leave it "
-                    f"out, or use another learner."
+                    f"{name} was given, but the learner {self.learner_name} ({self.learner.label}) ignores "
+                    f"it. Leave it out, or use another learner."
                 )
 
     def _check_warmup(self) -> None:

@@ -91,8 +91,9 @@ class Node(np.lib.mixins.NDArrayOperatorsMixin):
                 "ReduceMax", inputs[0], _integers(options["axis"]), keepdims=int(options["keepdims"])
             )
         raise ExportError(
-            f"The ONNX export does not know numpy's {function.__name__} ({method}), which this policy's core or readout "
-            f"uses. Use --format numpy, bundle or stablehlo; or add the operation to costate/deploy/onnx_graph.py."
+            f"The ONNX export does not know numpy's {function.__name__} ({method}), which this policy's core "
+            f"or readout uses. Use --format numpy, bundle or stablehlo; or add the operation to "
+            f"costate/deploy/onnx_graph.py."
         )
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> "Node":

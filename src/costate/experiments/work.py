@@ -154,7 +154,8 @@ def _train(job: Job) -> bool:
         if there != planned:
             raise ConfigError(
                 f"{path} holds a run with another config than the sweep plans there: "
-                f"{'; '.join(differing_fields(there, planned))}. Move it away, and the sweep will train a new one."
+                f"{'; '.join(differing_fields(there, planned))}. Move it away, and the sweep will train a "
+                f"new one."
             )
     if all(
         open_run(path).config.steps == config.steps for path, config in zip(job.paths, configs, strict=True)

@@ -1,6 +1,7 @@
 """Auxiliary losses on the memory, for every learner. A file in this folder registers itself.
 
-The co-state loss itself is part of the learners; its settings and its mathematics are in `policies/costate_loss.py`.
+The co-state loss itself is part of the learners. Its settings and mathematics are in
+`policies/costate_loss.py`.
 """
 
 from costate._base.discovery import import_all, load_entry_points

@@ -105,8 +105,9 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
     config = run.config
     if not isinstance(controller, AbstractNetworkController):
         raise ExportError(
-            f"{run.path} cannot be exported: its controller, a {type(controller).__name__}, has no form that exports know. "
-            f"Let the learner return a PolicyController or a SquashedController, or subclass AbstractNetworkController."
+            f"{run.path} cannot be exported: its controller, a {type(controller).__name__}, has no form that "
+            f"exports know. Let the learner return a PolicyController or a SquashedController, or subclass "
+            f"AbstractNetworkController."
         )
     tensors = _normaliser(controller) | to_tensors(controller.weights)
     # Only the engine knows the bounds.

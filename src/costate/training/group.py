@@ -192,8 +192,8 @@ def check_between_episodes(config: RunConfig, folder: pathlib.Path) -> None:
     steps = steps_of(folder)
     if steps != config.final_steps and steps // config.rollout.steps_per_iteration % config.cycle:
         raise CheckpointError(
-            f"{folder} was saved in the middle of episodes, because the run ended there, so a longer run cannot be "
-            "resumed from it."
+            f"{folder} was saved in the middle of episodes, because the run ended there, so a longer run "
+            "cannot be resumed from it."
         )
 
 

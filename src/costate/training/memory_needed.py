@@ -24,8 +24,8 @@ def check_memory(config: RunConfig, grid: DeviceGrid, seeds: int) -> None:
     replay = 4 * copies * learner.replay_bytes
     if replay > available:
         raise ConfigError(
-            f"A replay of {learner.replay_steps:,} steps takes {replay / 1e9:,.1f} GB in all (up to four copies on "
-            f"each of {grid.streams} devices{f', {seeds} seeds' if seeds > 1 else ''}), but "
+            f"A replay of {learner.replay_steps:,} steps takes {replay / 1e9:,.1f} GB in all (up to four "
+            f"copies on each of {grid.streams} devices{f', {seeds} seeds' if seeds > 1 else ''}), but "
             f"{available / 1e9:,.1f} GB are free. Use a smaller --replay.capacity, --replay.storage float16, "
             f"{'fewer --seeds, ' if seeds > 1 else ''}or --devices 1."
         )

@@ -88,6 +88,6 @@ def _check_bootstrap(setup: Setup, ppo: PPOConfig) -> None:
         raise ConfigError(
             f"bootstrap is {ppo.bootstrap}, but a minibatch has {streams} "
             f"stream{'s' if streams > 1 else ''}, so a critic would learn nothing from {nothing:.0%} of the "
-            f"minibatches. Use at least {at_least(1.0 - 0.5 ** (1.0 / streams), 2)}, fewer minibatches, or more "
-            "environments."
+            f"minibatches. Use at least {at_least(1.0 - 0.5 ** (1.0 / streams), 2)}, fewer minibatches, or "
+            "more environments."
         )

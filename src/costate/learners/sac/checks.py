@@ -27,8 +27,8 @@ def check_sac(setup: Setup, config: SACConfig) -> None:
     check_rollout(setup.rollout, config, setup.iterations)
     if config.critic == "sighted" and not setup.task_record.observes_state:
         raise ConfigError(
-            f"The critic is sighted, so it judges by one full observation, but what {setup.task_record.name} shows "
-            f"without blackouts does not determine its state either. Use --critic recurrent."
+            f"The critic is sighted, so it judges by one full observation, but what {setup.task_record.name} "
+            f"shows without blackouts does not determine its state either. Use --critic recurrent."
         )
     _check_readout(setup)
 

@@ -1,4 +1,7 @@
-"""Heads of soft actor-critic's critic: how a value is predicted and learnt. A file in this folder registers itself."""
+"""Heads of soft actor-critic's critic: how a value is predicted and learnt.
+
+A file in this folder registers itself.
+"""
 
 from costate._base.discovery import import_all, load_entry_points
 from costate.policies.heads.base import HEADS as HEADS
