@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from costate._base.types import Array, Bool, Float, Int
 from costate.learners.advantages import generalised_advantages
 from costate.learners.averages import row_weights, weighted_sum, weighted_variance
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 from costate.learners.rollout import Trajectory
 from costate.learners.sharding import ALONE, Shards
 from costate.policies.costate_loss import Targets
@@ -66,7 +66,7 @@ NOTHING_PRECOMPUTED = PrecomputedTargets()
 
 
 def trajectory_advantages(
-    config: PPOConfig, trajectory: Trajectory, reward: Float[Array, "T B"], final_value: Float[Array, " B"]
+    config: PPOSettings, trajectory: Trajectory, reward: Float[Array, "T B"], final_value: Float[Array, " B"]
 ) -> Float[Array, "T B"]:
     """Return the advantages of every stream by GAE.
 
@@ -79,7 +79,7 @@ def trajectory_advantages(
 
 
 def make_batch(
-    config: PPOConfig,
+    config: PPOSettings,
     observation_clip: float | None,
     observation_stats: RunningStats,
     return_stats: RunningStats,

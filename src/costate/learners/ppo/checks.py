@@ -3,7 +3,7 @@
 from costate._base.errors import ConfigError
 from costate._base.rounding import at_least
 from costate.learners.base import Setup
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 from costate.learners.rollout import RolloutConfig
 from costate.policies.cores import CORES
 from costate.policies.policy import PolicyConfig
@@ -12,7 +12,7 @@ from costate.policies.policy import PolicyConfig
 LARGEST_DIVISOR = 10_000
 
 
-def check_ppo(setup: Setup, ppo: PPOConfig) -> None:
+def check_ppo(setup: Setup, ppo: PPOSettings) -> None:
     """Raise unless the settings fit the policy and the rollout."""
     _check_hypotheses(setup.policy, ppo)
     check_divisible(setup.rollout, ppo)
@@ -24,13 +24,13 @@ def check_ppo(setup: Setup, ppo: PPOConfig) -> None:
         )
 
 
-def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOConfig) -> int:
+def streams_per_minibatch(rollout: RolloutConfig, ppo: PPOSettings) -> int:
     """Return the number of sequences in a minibatch: environments × pieces per rollout / minibatches."""
     pieces = rollout.rollout_length // (ppo.bptt_length or rollout.rollout_length)
     return rollout.environments * pieces // ppo.minibatches
 
 
-def check_divisible(rollout: RolloutConfig, ppo: PPOConfig) -> None:
+def check_divisible(rollout: RolloutConfig, ppo: PPOSettings) -> None:
     """Raise unless the streams of one iteration split evenly into minibatches."""
     length = ppo.bptt_length or rollout.rollout_length
     if rollout.rollout_length % length:
@@ -56,9 +56,9 @@ def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, min(number, LARGEST_DIVISOR) + 1) if number % divisor == 0]
 
 
-def _check_hypotheses(policy: PolicyConfig, ppo: PPOConfig) -> None:
+def _check_hypotheses(policy: PolicyConfig, ppo: PPOSettings) -> None:
     for_ensembles = {
-        "bootstrap": ppo.bootstrap != PPOConfig.bootstrap,
+        "bootstrap": ppo.bootstrap != PPOSettings.bootstrap,
         "spread_bonus": ppo.spread_bonus > 0.0,
         "costate_average ensemble": ppo.costate_average == "ensemble",
     }
@@ -77,7 +77,7 @@ def _check_hypotheses(policy: PolicyConfig, ppo: PPOConfig) -> None:
         )
 
 
-def _check_bootstrap(setup: Setup, ppo: PPOConfig) -> None:
+def _check_bootstrap(setup: Setup, ppo: PPOSettings) -> None:
     """Raise if a critic of an ensemble would learn nothing from most minibatches.
 
     Each critic learns from each stream with the probability ``bootstrap``.

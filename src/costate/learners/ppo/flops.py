@@ -1,11 +1,11 @@
 """Floating-point operations of PPO per environment step."""
 
 from costate.learners.base import Setup
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 from costate.policies.flops import core_flops, readout_flops
 
 
-def flops_per_env_step(setup: Setup, ppo: PPOConfig) -> float:
+def flops_per_env_step(setup: Setup, ppo: PPOSettings) -> float:
     """Return the floating-point operations of rollout and update in matrix products.
 
     The rollout reads every observation once. Each epoch reads it again, and its reverse pass takes twice as

@@ -6,7 +6,7 @@ from costate._base.types import Array, Bool, Float, Int, Key, UInt
 from costate.envs.base import AbstractEnv
 from costate.learners.base import AbstractLearner, Collected, Metrics, Sequence
 from costate.learners.ppo.checks import streams_per_minibatch
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 from costate.learners.ppo.update import TrainState, initial_state, update
 from costate.learners.rollout import (
     Exploration,
@@ -46,7 +46,7 @@ class PPOExperience(Experience):
         return self.trajectory.is_first
 
 
-class PPOLearner(AbstractLearner[PPOConfig, TrainState, RolloutState, PPOActing, PPOExperience]):
+class PPOLearner(AbstractLearner[PPOSettings, TrainState, RolloutState, PPOActing, PPOExperience]):
     """On-policy learner: every iteration learns from its own rollout only."""
 
     @property

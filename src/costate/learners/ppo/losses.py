@@ -7,7 +7,7 @@ from costate._base.errors import ConfigError
 from costate._base.types import Array, Float
 from costate.learners.averages import Metrics, weighted_sum
 from costate.learners.ppo.batch import Batch, Rows
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 from costate.learners.sharding import ALONE, Shards
 from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
@@ -43,7 +43,7 @@ def clipped_value_loss(
     return 0.5 * jnp.maximum(jnp.square(value - target), jnp.square(near - target))
 
 
-def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array, ""]:
+def value_term(config: PPOSettings, unrolled: Unrolled, rows: Rows) -> Float[Array, ""]:
     """Return the value loss; of an ensemble the mean over its critics, each by its own rows."""
 
     def of_critic(value: Array, old: Array, weight: Array) -> Float[Array, ""]:
@@ -58,7 +58,7 @@ def value_term(config: PPOConfig, unrolled: Unrolled, rows: Rows) -> Float[Array
     ).mean()
 
 
-def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) -> Targets:
+def targets_of(config: PPOSettings, policy: RecurrentActorCritic, memory: Memory) -> Targets:
     """Return the targets that a policy's critic sets for hidden states, as far as the config needs them."""
     core, critic = policy.core, policy.critic
     return Targets(
@@ -67,7 +67,7 @@ def targets_of(config: PPOConfig, policy: RecurrentActorCritic, memory: Memory) 
     )
 
 
-def aim_of(config: PPOConfig, target: Float[Array, "T S M K"]) -> Float[Array, "T S M K"]:
+def aim_of(config: PPOSettings, target: Float[Array, "T S M K"]) -> Float[Array, "T S M K"]:
     """Return the target of each hypothesis: its own, or the mean of all."""
     return (
         jnp.broadcast_to(target.mean(-2, keepdims=True), target.shape)
@@ -77,7 +77,7 @@ def aim_of(config: PPOConfig, target: Float[Array, "T S M K"]) -> Float[Array, "
 
 
 def costate_term(
-    config: PPOConfig,
+    config: PPOSettings,
     policy: RecurrentActorCritic,
     unrolled: Unrolled,
     weight: Float[Array, "T S"],
@@ -125,7 +125,9 @@ def mean_entropy(
     return entropy / shards.count if entropy.ndim == 0 else weighted_sum(entropy, weight)
 
 
-def evidence_of(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrolled, rows: Rows) -> Evidence:
+def evidence_of(
+    config: PPOSettings, policy: RecurrentActorCritic, unrolled: Unrolled, rows: Rows
+) -> Evidence:
     """Return what auxiliary losses may use of a minibatch."""
     assert rows.complete is not None, "rows hold the truth where a loss asks for it"
     assert rows.seen is not None, "and whether anything was seen"
@@ -144,7 +146,7 @@ def evidence_of(config: PPOConfig, policy: RecurrentActorCritic, unrolled: Unrol
 def total_loss(
     policy: RecurrentActorCritic,
     batch: Batch,
-    config: PPOConfig,
+    config: PPOSettings,
     shards: Shards = ALONE,
     costate_scale: Float[Array, ""] | float = 1.0,
     losses: tuple[WeightedLoss, ...] = (),

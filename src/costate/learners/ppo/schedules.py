@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 
 from costate._base.types import Array, Float, Int
-from costate.learners.ppo.config import PPOConfig
+from costate.learners.ppo.settings import PPOSettings
 
 
-def learning_rate(config: PPOConfig, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
+def learning_rate(config: PPOSettings, iterations: int, iteration: Int[Array, ""]) -> Float[Array, ""]:
     """Return the scheduled learning rate of an iteration, counted from 0, before any adaptation.
 
     It is constant, or falls linearly to zero after the last iteration.

@@ -9,9 +9,9 @@ import optax
 from costate._base.types import Array, Float, Int, Key, PyTree
 from costate.learners.averages import Metrics, episode_metrics, weighted_variance
 from costate.learners.ppo.batch import Batch, PrecomputedTargets, Rows, make_batch, take_minibatch
-from costate.learners.ppo.config import PPOConfig
 from costate.learners.ppo.losses import targets_of, total_loss
 from costate.learners.ppo.schedules import adapted, learning_rate
+from costate.learners.ppo.settings import PPOSettings
 from costate.learners.rollout import RolloutConfig, Trajectory, iteration_keys
 from costate.learners.sharding import ALONE, Shards
 from costate.learners.states import LearnerState
@@ -45,7 +45,7 @@ class TrainState(LearnerState):
 
 
 def initial_state(
-    config: PPOConfig,
+    config: PPOSettings,
     policy: RecurrentActorCritic,
     key: Key[Array, ""],
     observation_size: int,
@@ -70,7 +70,7 @@ def initial_state(
     )
 
 
-def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransformation:
+def make_optimiser(config: PPOSettings, iterations: int) -> optax.GradientTransformation:
     """Return Adam with gradient clipping and a learning rate that is constant within an iteration."""
     per_iteration = config.epochs * config.minibatches
 
@@ -82,13 +82,13 @@ def make_optimiser(config: PPOConfig, iterations: int) -> optax.GradientTransfor
     )
 
 
-def bootstrap_key(config: PPOConfig, key: Key[Array, ""]) -> Key[Array, ""]:
+def bootstrap_key(config: PPOSettings, key: Key[Array, ""]) -> Key[Array, ""]:
     """Return the key of the bootstrap masks: numbered as the keys that shuffle the epochs, and after them."""
     return jax.random.fold_in(key, config.epochs)
 
 
 def precompute_targets(
-    config: PPOConfig,
+    config: PPOSettings,
     observation_clip: float | None,
     state: TrainState,
     trajectory: Trajectory,
@@ -131,7 +131,7 @@ class Learnt(NamedTuple):
 
 
 def optimise(
-    config: PPOConfig,
+    config: PPOSettings,
     optimiser: optax.GradientTransformation,
     learnt: Learnt,
     batch: Batch,
@@ -178,7 +178,7 @@ def optimise(
 
 
 def update(
-    config: PPOConfig,
+    config: PPOSettings,
     rollout: RolloutConfig,
     iterations: int,
     state: TrainState,

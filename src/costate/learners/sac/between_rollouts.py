@@ -11,8 +11,8 @@ from costate.learners.averages import Metrics, episode_metrics
 from costate.learners.replay import Replay, ReplayRows, append, empty_replay
 from costate.learners.rollout import RolloutConfig, iteration_keys
 from costate.learners.sac.checks import warmup_iterations
-from costate.learners.sac.config import SACConfig
 from costate.learners.sac.rollout import Episodes
+from costate.learners.sac.settings import SACSettings
 from costate.learners.sac.update import SACState, initial_sac_state, sac_update
 from costate.learners.sharding import ALONE, Shards
 from costate.learners.states import LearnerState
@@ -33,7 +33,7 @@ class SACTrainState(LearnerState):
 
 
 def fresh_sac(
-    config: SACConfig,
+    config: SACSettings,
     policy: PolicyConfig,
     rollout: RolloutConfig,
     key: Key[Array, ""],
@@ -69,7 +69,7 @@ def fresh_sac(
     return SACTrainState(learner, replay, key_training, jnp.zeros((), jnp.int32))
 
 
-def warming_up(config: SACConfig, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
+def warming_up(config: SACSettings, rollout: RolloutConfig, iteration: Int[Array, ""]) -> Bool[Array, ""]:
     """Return whether an iteration, counted from 0, is part of the warm-up: random controls and no updates."""
     return iteration < warmup_iterations(config, rollout)
 
@@ -81,7 +81,7 @@ def with_statistics(learner: SACState, rows: ReplayRows) -> SACState:
 
 
 def learn(
-    config: SACConfig,
+    config: SACSettings,
     rollout: RolloutConfig,
     state: SACTrainState,
     rows: ReplayRows,

@@ -4,12 +4,12 @@ from costate._base.counted import counted
 from costate._base.errors import ConfigError
 from costate.learners.base import Setup
 from costate.learners.rollout import RolloutConfig
-from costate.learners.sac.config import SACConfig
+from costate.learners.sac.settings import SACSettings
 from costate.policies.readouts import READOUTS
 from costate.policies.readouts.gaussian import GaussianReadoutConfig
 
 
-def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
+def warmup_iterations(config: SACSettings, rollout: RolloutConfig) -> int:
     """Return the iterations of random controls before learning: ``warmup_steps``, and until a window fits."""
     return max(
         -(-config.warmup_steps // rollout.steps_per_iteration),
@@ -17,7 +17,7 @@ def warmup_iterations(config: SACConfig, rollout: RolloutConfig) -> int:
     )
 
 
-def check_sac(setup: Setup, config: SACConfig) -> None:
+def check_sac(setup: Setup, config: SACSettings) -> None:
     """Raise unless the settings fit the policy, the rollout, the task and the length of the run."""
     if setup.policy.ensemble > 1 or setup.policy.features != setup.policy.hidden_size:
         raise ConfigError(
@@ -33,7 +33,7 @@ def check_sac(setup: Setup, config: SACConfig) -> None:
     _check_readout(setup)
 
 
-def check_rollout(rollout: RolloutConfig, config: SACConfig, iterations: int) -> None:
+def check_rollout(rollout: RolloutConfig, config: SACSettings, iterations: int) -> None:
     """Raise unless the settings fit the rollout and the length of the run."""
     steps = rollout.steps_per_iteration
     if steps % config.steps_per_update:

@@ -1,12 +1,12 @@
 """Floating-point operations of soft actor-critic, per environment step and per update."""
 
 from costate.learners.base import Setup
-from costate.learners.sac.config import SACConfig
+from costate.learners.sac.settings import SACSettings
 from costate.learners.sac.update import critic_config
 from costate.policies.flops import core_flops, readout_flops
 
 
-def flops_per_env_step(setup: Setup, sac: SACConfig) -> float:
+def flops_per_env_step(setup: Setup, sac: SACSettings) -> float:
     """Return the floating-point operations of rollout and update in matrix products.
 
     The rollout reads every observation once. An update is divided by its ``steps_per_update``.
@@ -19,7 +19,7 @@ def flops_per_env_step(setup: Setup, sac: SACConfig) -> float:
     return acting + flops_per_update(setup, sac) / sac.steps_per_update
 
 
-def flops_per_update(setup: Setup, sac: SACConfig) -> float:
+def flops_per_update(setup: Setup, sac: SACSettings) -> float:
     """Return the floating-point operations of one gradient step in matrix products.
 
     Actor, critic and target read the whole window; a critic without memory skips the burn-in. For actor and

@@ -16,9 +16,9 @@ from costate.learners.sac.between_rollouts import (
     warming_up,
 )
 from costate.learners.sac.checks import warmup_iterations
-from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import q_and_gradients
 from costate.learners.sac.rollout import Episodes, SACRolloutState, begin_sac, roll_sac
+from costate.learners.sac.settings import SACSettings
 from costate.learners.sharding import Shards
 from costate.learners.states import Acting, Experience
 from costate.policies.controllers import SquashedController
@@ -51,7 +51,7 @@ class SACExperience(Experience):
         return self.rows.is_first
 
 
-class SACLearner(AbstractLearner[SACConfig, SACTrainState, SACRolloutState, SACActing, SACExperience]):
+class SACLearner(AbstractLearner[SACSettings, SACTrainState, SACRolloutState, SACActing, SACExperience]):
     """Off-policy learner: every iteration adds its rollout to a replay, and learns from windows of it."""
 
     @property

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from costate._base.types import Array, Bool, Float
 from costate.learners.averages import Metrics, row_weights, weighted_sum
 from costate.learners.replay import Windows
-from costate.learners.sac.config import SACConfig
+from costate.learners.sac.settings import SACSettings
 from costate.losses import Evidence, WeightedLoss, auxiliary_terms
 from costate.policies.cores import Memory
 from costate.policies.costate_loss import costate_loss, targets_from_slopes
@@ -67,7 +67,7 @@ def loss_weights(usable: Bool[Array, "L N"], burn_in: int) -> Float[Array, "M N"
 
 def sac_loss(
     networks: Networks,
-    config: SACConfig,
+    config: SACSettings,
     observation_clip: float | None,
     target: RecurrentCritic,
     stats: RunningStats,
@@ -162,7 +162,7 @@ def sac_loss(
 
 
 def soft_backup(
-    config: SACConfig,
+    config: SACSettings,
     target: RecurrentCritic,
     memory: Memory,
     reward: Float[Array, "M N"],

@@ -11,8 +11,8 @@ import optax
 from costate._base.types import Array, Float, Key, PyTree
 from costate.learners.averages import Metrics
 from costate.learners.replay import Replay, Windows, sample
-from costate.learners.sac.config import SACConfig
 from costate.learners.sac.losses import Networks, loss_weights, sac_loss
+from costate.learners.sac.settings import SACSettings
 from costate.learners.sharding import ALONE, Shards
 from costate.losses import WeightedLoss
 from costate.policies.cores.memoryless import MemorylessConfig
@@ -33,7 +33,7 @@ class SACState(eqx.Module):
 
 
 def initial_sac_state(
-    config: SACConfig,
+    config: SACSettings,
     policy: PolicyConfig,
     key: Key[Array, ""],
     stats: RunningStats,
@@ -59,12 +59,12 @@ def initial_sac_state(
     return SACState(networks, networks.critic, make_sac_optimiser(config).init(networks), stats)
 
 
-def critic_config(config: SACConfig, policy: PolicyConfig) -> PolicyConfig:
+def critic_config(config: SACSettings, policy: PolicyConfig) -> PolicyConfig:
     """Return the config of a critic: that of the actor, but without a memory if the critic is sighted."""
     return dataclasses.replace(policy, core=MemorylessConfig()) if config.sighted else policy
 
 
-def make_sac_optimiser(config: SACConfig) -> optax.GradientTransformation:
+def make_sac_optimiser(config: SACSettings) -> optax.GradientTransformation:
     """Return one Adam for all weights. It works by components, so that only the learning rate is shared."""
     return optax.adam(config.learning_rate)
 
@@ -83,7 +83,7 @@ def clip_parts(gradient: Networks, limit: float) -> Networks:
 
 
 def sac_update(
-    config: SACConfig,
+    config: SACSettings,
     observation_clip: float | None,
     state: SACState,
     replay: Replay,
