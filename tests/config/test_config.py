@@ -366,7 +366,7 @@ def test_impossible_runs_are_refused(settings, message):
         (lambda d: d.update(task=["LQR"]), r"config.task is \['LQR'\], but it should be str"),
         (
             lambda d: d["learner"].update(name=["ppo"]),
-            r"The name of a learner is \['ppo'\], but a name is a text",
+            r"The name of a learner is \['ppo'\], but it should be a string",
         ),
         (
             lambda d: d.update(seed=99_999_999_999_999_999_999),

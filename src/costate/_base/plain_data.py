@@ -26,10 +26,11 @@ def chosen_parts(kind: Any) -> dict[str, Registry[Any]]:
     return {one.name: CHOICES[one.type] for one in fields if one.type in CHOICES}  # type: ignore[index]
 
 
-def with_parts(part: Any, names: Mapping[str, str | None]) -> Any:
-    """Return a config with the parts that ``names`` asks for.
+def with_parts(part: Any, names: Mapping[str, Any]) -> Any:
+    """Return a config with the parts that ``names`` asks for. Entries of any other field are ignored.
 
-    A part of another name starts from its own defaults; one that the config has anyway keeps its settings.
+    A part with another name starts from its own defaults. A part that the config has anyway keeps its
+    settings.
     """
     wanted = {
         field: registry[names[field]]

@@ -5,7 +5,7 @@ from typing import Any
 import tyro
 
 from costate._base.registry import Registry
-from costate.config.presets import PRESETS
+from costate.config.presets import preset_names
 from costate.learners import LEARNERS
 from costate.policies.cores import CORES
 from costate.policies.readouts import READOUTS
@@ -17,6 +17,6 @@ def named_by(registry: Registry[Any]) -> Any:
 
 
 AlgorithmName = named_by(LEARNERS)
-PresetName = tyro.extras.literal_type_from_choices(PRESETS)
+PresetName = tyro.extras.literal_type_from_choices(preset_names())
 CoreName = named_by(CORES)
 ReadoutName = named_by(READOUTS)

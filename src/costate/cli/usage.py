@@ -129,10 +129,10 @@ def _not_applicable(flag: str, ways: list[list[str]]) -> str:
                 f"{flag} is a setting of {listed}, and another {part} was chosen. "
                 f"Add --{part} {' or '.join(names)}, or leave {flag} out."
             )
-    from costate.learners import LEARNERS
+    from costate.learners import DEFAULT_LEARNER, LEARNERS, other_learners
 
-    # Without --algorithm, the first learner is used.
-    chosen_by = {name: ["--algorithm", name] if place else [] for place, name in enumerate(LEARNERS.names())}
+    default: dict[str, list[str]] = {DEFAULT_LEARNER: []}
+    chosen_by = default | {name: ["--algorithm", name] for name in other_learners()}
     owners = [name for name, words in chosen_by.items() if words in ways]
     listed = " or ".join(LEARNERS[name].label for name in owners)
     others = [LEARNERS[name].label for name in LEARNERS.names() if name not in owners]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costate._base.errors import ConfigError
+from costate._base.plain_data import decode
 from costate.losses import LOSSES, AuxiliaryLossConfig
 
 
@@ -31,7 +32,7 @@ def losses_of(flat: Mapping[str, Any]) -> tuple[AuxiliaryLossConfig, ...]:
     found = []
     for name in LOSSES.names():
         values = {field.name: flat[key] for key, (owner, field) in loss_settings().items() if owner == name}
-        loss = LOSSES[name](**values)
+        loss = decode(AuxiliaryLossConfig, {"name": name, **values}, name)
         if loss.coef > 0.0:
             found.append(loss)
             continue
@@ -45,7 +46,14 @@ def losses_of(flat: Mapping[str, Any]) -> tuple[AuxiliaryLossConfig, ...]:
 
 
 def check_losses(losses: Sequence[AuxiliaryLossConfig]) -> None:
-    """Raise if a loss is given twice."""
+    """Raise if a loss is given twice, or without a weight."""
+    for loss in losses:
+        if loss.coef == 0.0:
+            name = LOSSES.name_of(type(loss))
+            raise ConfigError(
+                f"The auxiliary loss {name} has the weight 0, so it has no effect. Give it a weight above 0, "
+                f"or leave it out."
+            )
     names = [LOSSES.name_of(type(loss)) for loss in losses]
     for name in names:
         if names.count(name) > 1:

@@ -53,12 +53,14 @@ STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (_one_learner,)
 def with_learner(overrides: dict[str, Any], current: str) -> dict[str, Any]:
     """Return overrides with the settings of a learner moved from its name to ``learner``.
 
-    ``algorithm`` names the learner. Without it, the settings are those of the ``current`` one.
+    ``algorithm`` or ``learner`` names the learner. Without a name, the settings are those of the ``current``
+    one.
     """
     named = {name: overrides[name] for name in LEARNERS.names() if name in overrides}
-    if not named and "algorithm" not in overrides:
+    given = _settings_under_learner(overrides)
+    if not named and not given and "algorithm" not in overrides:
         return overrides
-    wanted = overrides.get("algorithm", overrides.get("learner", {}).get("name", current))
+    wanted = learner_named_in(overrides) or current
     LEARNERS[wanted]
     for name in named:
         if name != wanted:
@@ -66,13 +68,39 @@ def with_learner(overrides: dict[str, Any], current: str) -> dict[str, Any]:
                 f"The algorithm is {wanted}, but settings of {name} were changed, which would have no "
                 "effect. Leave them out."
             )
-    rest = {key: value for key, value in overrides.items() if key != "algorithm" and key not in named}
     settings = named.get(wanted, {})
     if not isinstance(settings, dict):
         raise ConfigError(
             f"config.{wanted} should be an object with the settings of the learner, but is {settings!r}."
         )
-    return rest | {"learner": {"name": wanted, **overrides.get("learner", {}), **settings}}
+    twice = sorted(settings.keys() & given.keys())
+    if twice:
+        raise ConfigError(
+            f"{twice[0]} is given twice, as learner.{twice[0]} and as {wanted}.{twice[0]}. Give it once."
+        )
+    rest = {key: value for key, value in overrides.items() if key != "algorithm" and key not in named}
+    return rest | {"learner": {"name": wanted, **given, **settings}}
+
+
+def learner_named_in(overrides: dict[str, Any]) -> str | None:
+    """Return the learner that overrides name; None if they name none."""
+    given = _settings_under_learner(overrides)
+    names = [part[key] for part, key in ((overrides, "algorithm"), (given, "name")) if key in part]
+    if len(names) == 2 and names[0] != names[1]:
+        raise ConfigError(f"algorithm is {names[0]!r}, but learner.name is {names[1]!r}. Give one of them.")
+    return names[0] if names else None
+
+
+def _settings_under_learner(overrides: dict[str, Any]) -> dict[str, Any]:
+    given = overrides.get("learner", {})
+    if isinstance(given, str):
+        return {"name": given}
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"config.learner is {given!r}, but it should be the name of a learner or an object with its "
+            f"settings."
+        )
+    return given
 
 
 def in_first_layout(changes: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from costate._base.first_release import CHOSEN, changes
 from costate._base.plain_data import chosen_parts
-from costate.config.presets import PRESETS, preset
+from costate.config.presets import preset, preset_names
 from costate.config.run_config import RunConfig, flat_json
 
 APART = frozenset({"task", "seed", "steps", "checkpoint_every", "evaluate_every"})
@@ -38,7 +38,7 @@ def variant_name(config: RunConfig, wanted: str = "") -> str:
     A config that is no preset is named by the nearest one and the differences: ``nc-gru+costate-coef=0.1``.
     Two presets can be equal on a task, where ``wanted`` is the one that was asked for.
     """
-    if wanted in PRESETS and not differences(config, preset(wanted, config.task)):
+    if wanted in preset_names() and not differences(config, preset(wanted, config.task)):
         return wanted
     found = {name: differences(config, base) for name, base in _bases(config).items()}
     nearest = min(found, key=lambda name: len(found[name]))

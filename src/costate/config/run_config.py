@@ -11,7 +11,7 @@ from costate._base.first_release import changes, filled
 from costate._base.plain_data import CHOICES, decode, encode
 from costate._base.undecided import UNDECIDED
 from costate.config.loss_settings import check_losses
-from costate.config.migrations import VERSION, in_first_layout, migrated, with_learner
+from costate.config.migrations import VERSION, in_first_layout, learner_named_in, migrated, with_learner
 from costate.config.run_settings import RunSettings
 from costate.envs.sensors import SensorConfig, check_sensors, inputs_beside
 from costate.envs.tasks import TASKS, Task
@@ -47,6 +47,7 @@ class RunConfig(RunSettings):
 
     def __post_init__(self) -> None:
         task = TASKS[self.task]  # first, so that an unknown task is what the error names
+        self._check_kinds()
         self._decide()
         require_finite(self)
         require_countable(self, but=("seed", "steps", "evaluate_every", "capacity"))
@@ -68,6 +69,16 @@ class RunConfig(RunSettings):
                 "0 for no evaluation during training."
             )
 
+    def _check_kinds(self) -> None:
+        """Raise if a part is not a config. Python does not check types."""
+        if not isinstance(self.learner, LearnerConfig):
+            raise ConfigError(
+                f"learner is {self.learner!r}, but it should be the settings of a learner, such as "
+                f"PPOConfig() or SACConfig(). Learners: {', '.join(LEARNERS.names())}."
+            )
+        if not isinstance(self.losses, tuple):
+            raise ConfigError(f"losses is {self.losses!r}, but it should be a tuple of auxiliary losses.")
+
     def _decide(self) -> None:
         """Fill in the settings that the learner or the task decides.
 
@@ -76,7 +87,7 @@ class RunConfig(RunSettings):
         """
         own = {
             name: value
-            for name, value in self.learner.usual_rollout.items()
+            for name, value in (LearnerConfig.usual_rollout | self.learner.usual_rollout).items()
             if getattr(self.rollout, name) is UNDECIDED
         }
         object.__setattr__(self, "rollout", dataclasses.replace(self.rollout, **own))
@@ -217,7 +228,7 @@ def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
     """
     base = to_json(config)
     overrides = with_learner(overrides, base["learner"]["name"])
-    wanted = overrides.get("learner", {}).get("name", base["learner"]["name"])
+    wanted = learner_named_in(overrides) or base["learner"]["name"]
     if wanted != base["learner"]["name"]:
         # Only its name: the rest takes the new learner's defaults.
         base["learner"] = {"name": wanted}
@@ -272,16 +283,14 @@ def flat_json(config: RunConfig) -> dict[str, Any]:
     return _flatten(to_json(config))
 
 
-def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, Any]]:
+def apart_from(config: RunConfig, *fields: str) -> frozenset[tuple[str, str]]:
     """Return a key that two configs share exactly when they differ in these fields at most.
 
     No field is replaced for the comparison, because a budget that suits one config can be invalid in another.
     """
     flat = flat_json(config).items()
     return frozenset(
-        (place, tuple(value) if isinstance(value, list) else value)
-        for place, value in flat
-        if place not in fields
+        (place, json.dumps(value, sort_keys=True)) for place, value in flat if place not in fields
     )
 
 

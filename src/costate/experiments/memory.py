@@ -70,7 +70,8 @@ def memory_spec(
             BLIND: blind | given,
             "frame stack": stacked | given,
             "recurrent": {"preset": plain} | given,
-            "recurrent, co-state": {"preset": aligned} | given,
+            # A learner may have no co-state loss.
+            **({"recurrent, co-state": {"preset": aligned} | given} if aligned != plain else {}),
             # It has a recurrent core too, though it needs none. Otherwise it would differ not only in what it
             # sees, but also in how fast it learns.
             SIGHTED: {"preset": plain, "sensors": {"dropout": 0.0}},

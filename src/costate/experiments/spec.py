@@ -21,7 +21,9 @@ from costate._base.errors import ConfigError
 from costate._base.other_names import instead_of
 from costate._base.plain_data import encode
 from costate._base.registry import nearest
-from costate.config.presets import PRESETS, check_preset, preset, usual_preset
+from costate.config.migrations import learner_named_in
+from costate.config.presets import check_preset, preset, usual_preset
+from costate.config.presets import preset_names as known_presets
 from costate.config.run_config import RunConfig, config_hash, to_json, with_overrides
 from costate.envs.tasks import PAPER_TASKS, TASKS
 from costate.learners import LEARNERS
@@ -339,8 +341,8 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
         value = {str(name): {"preset": name} for name in value}
     if not isinstance(value, dict) or not value:
         problems.add(
-            f"variants is {value!r}, but it should list at least one preset ({', '.join(PRESETS)}) or be a "
-            "table of named variants."
+            f"variants is {value!r}, but it should list at least one preset ({', '.join(known_presets())}) "
+            "or be a table of named variants."
         )
         return {}
     variants = {}
@@ -354,10 +356,10 @@ def _variants(table: dict[str, Any], problems: _Problems) -> dict[str, dict[str,
             problems.add(
                 f"variants.{name} is {settings!r}, but it should be a table with a preset and its changes."
             )
-        elif settings.get("preset", "nc-gru") not in PRESETS:
+        elif settings.get("preset", "nc-gru") not in known_presets():
             problems.add(
                 f"variants.{name} has the unknown preset {settings['preset']!r}. "
-                f"{nearest(str(settings['preset']), PRESETS)}"
+                f"{nearest(str(settings['preset']), known_presets())}"
             )
         else:
             variants[name] = settings
@@ -449,7 +451,7 @@ def _config(preset_name: str | None, task: str, overrides: dict[str, Any]) -> Ru
 
     Without a preset, use the algorithm's usual one, as the command line does.
     """
-    algorithm = overrides.get("algorithm")
+    algorithm = learner_named_in(overrides)
     name = preset_name or usual_preset(algorithm)
     if preset_name is not None and algorithm in LEARNERS:
         check_preset(name, task, str(algorithm))

@@ -12,7 +12,7 @@ from typing import Any
 
 from costate._base.errors import RunDirectoryError
 from costate._base.files import note_holder, output_folder, remove_file, try_lock, write_atomically
-from costate.config.run_config import RunConfig, to_json
+from costate.config.run_config import RunConfig, stored
 from costate.experiments.spec import PlannedRun, SweepSpec
 from costate.experiments.work import Job, failure_file, has_begun, read_failure
 from costate.runs.checkpoint import newest_steps
@@ -123,7 +123,7 @@ def _job(folder: pathlib.Path, spec: SweepSpec, group: Sequence[PlannedRun], wan
     return Job(
         folder=str(folder.resolve()),
         runs=tuple(planned.folder for planned in group),
-        configs=tuple(json.dumps(to_json(planned.config)) for planned in group),
+        configs=tuple(json.dumps(stored(planned.config)) for planned in group),
         cores=spec.resources.cores,
         dropouts=spec.evaluation.dropouts,
         episodes=spec.evaluation.episodes,

@@ -104,7 +104,7 @@ class LearnerConfig(abc.ABC):
 
     label: ClassVar[str]
     """The learner's name in sentences: PPO, soft actor-critic."""
-    usual_rollout: ClassVar[Mapping[str, Any]] = {
+    usual_rollout: ClassVar[dict[str, Any]] = {
         "environments": 32,
         "rollout_length": 1000,
         "noise_colour": 0.0,
@@ -121,6 +121,11 @@ class LearnerConfig(abc.ABC):
     @abc.abstractmethod
     def discount(self) -> float:
         """Discount factor γ."""
+
+    @property
+    @abc.abstractmethod
+    def learning_rate(self) -> float:
+        """Learning rate at the start, which :meth:`slowed` halves."""
 
     @property
     def costate_coef(self) -> float:
@@ -178,6 +183,8 @@ class LearnerConfig(abc.ABC):
 
 LEARNERS: Registry[type[LearnerConfig]] = chosen_from("learner", LearnerConfig)
 """Name → config class of every learner."""
+DEFAULT_LEARNER = "ppo"
+"""The learner that is meant where none is named, however many others there are."""
 
 Settings = TypeVar("Settings", bound=LearnerConfig)
 State = TypeVar("State", bound=LearnerState)

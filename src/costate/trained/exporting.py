@@ -26,7 +26,7 @@ from costate._base.files import (
 from costate._base.plain_data import decode, encode
 from costate._base.progress import Tell, nobody
 from costate._base.registry import nearest
-from costate.config.run_config import config_hash, to_json
+from costate.config.run_config import config_hash, stored
 from costate.deploy import numpy_runtime
 from costate.deploy.absent import inputs_without, without_groups
 from costate.deploy.bundle import Bundle, pack, read, to_tensors
@@ -134,7 +134,7 @@ def trained_bundle(run: Run, step: Point, warn: Callable[[str], None]) -> Bundle
             "env_steps": checkpoint.env_steps,
             "costate": importlib.metadata.version("costate"),
             "config_hash": config_hash(config),
-            "config": to_json(config),
+            "config": stored(config),
         },
     }
     return Bundle(json.loads(json.dumps(description)), tensors, str(run.path))

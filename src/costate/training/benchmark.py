@@ -99,6 +99,8 @@ def run_benchmark(
     config = preset(preset_name, task)
     numbers = tuple(range(seeds))
     grid = learner_grid(config, seeds, devices)
+    # First, because a core or a learner may not say it.
+    flops = config.learner.flops_per_env_step(config)
     # Separate processes, measured before this one occupies the cores.
     cold, warm = measure_starts(task, preset_name, within(tell, 0.0, STARTED)) if starts else (None, None)
     tell(STARTED if starts else 0.0, "compiling")
@@ -114,7 +116,7 @@ def run_benchmark(
     forget_uncacheable()
     steps = config.rollout.steps_per_iteration * seeds
     raw, collect, update, peak = (statistics.median(series) for series in seconds)
-    flops, peak_flops = config.learner.flops_per_env_step(config), 2.0 * MATRIX_SIZE**3 / peak
+    peak_flops = 2.0 * MATRIX_SIZE**3 / peak
     return Benchmark(
         task=task,
         preset=preset_name,

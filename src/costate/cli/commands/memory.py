@@ -13,6 +13,7 @@ from costate.cli.choices import AlgorithmName
 from costate.cli.commands.robustness import sensor_settings
 from costate.cli.commands.sweep import SweepOptions, conduct, standings_document
 from costate.cli.documents import document_on_stdout
+from costate.learners import DEFAULT_LEARNER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class MemoryArguments:
 
     tasks: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TASK…")]
     """Tasks to train on; `costate tasks` lists them."""
-    algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
+    algorithm: AlgorithmName = DEFAULT_LEARNER  # type: ignore[valid-type]
     """Learner of all policies.
 
     With soft actor-critic, the policy without memory still reads its own last control.

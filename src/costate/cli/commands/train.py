@@ -20,12 +20,12 @@ from costate.cli.settings import flag_of, sentences_of, settings_of
 from costate.config.flat_names import places_of
 from costate.config.loss_settings import flat_losses, loss_settings, losses_of
 from costate.config.naming import variant_name
-from costate.config.presets import PRESETS, check_preset, preset, usual_preset
+from costate.config.presets import check_preset, preset, preset_names, usual_preset
 from costate.config.run_config import RunConfig
 from costate.config.run_settings import RunSettings, run_settings
 from costate.envs.sensors import SensorConfig
 from costate.envs.tasks import TASKS
-from costate.learners import LEARNERS, LearnerConfig
+from costate.learners import DEFAULT_LEARNER, LEARNERS, LearnerConfig, other_learners
 from costate.learners.rollout import RolloutConfig
 from costate.losses import LOSSES
 from costate.policies.cores import CORES
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Choices that add settings of their own, so that the full list of settings includes them.
 BESIDE: tuple[list[str], ...] = (
     [],
-    *(["--algorithm", name] for name in LEARNERS.names()[1:]),
+    *(["--algorithm", name] for name in other_learners()),
     *(["--core", name] for name in CORES.names() if dataclasses.fields(CORES[name])),
     *(["--readout", name] for name in READOUTS.names() if dataclasses.fields(READOUTS[name])),
     *(
@@ -65,7 +65,7 @@ class CommonArguments(RunSettings):
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = ""
     """Task to train on; `costate tasks` lists them. gym:ID is a task of Gymnasium. Not given with --resume.
     """
-    algorithm: AlgorithmName = "ppo"  # type: ignore[valid-type]
+    algorithm: AlgorithmName = DEFAULT_LEARNER  # type: ignore[valid-type]
     """Learner: PPO as in the paper, or recurrent soft actor-critic, which needs far fewer steps.
 
     Each has its own settings.
@@ -190,7 +190,7 @@ LAYOUT = HelpLayout(
         "wandb": "Weights & Biases project to log to as well.",
     },
     closing="All {count} settings: `costate train --help-all`; "
-    + ", ".join(f"for {LEARNERS[name].label}, add --algorithm {name}" for name in LEARNERS.names()[1:])
+    + ", ".join(f"for {LEARNERS[name].label}, add --algorithm {name}" for name in other_learners())
     + ".",
 )  # fmt: skip
 
@@ -310,7 +310,7 @@ def _train_defaults(arguments: list[str]) -> CommonArguments:
         config = open_run(runs_in(pathlib.Path(chosen.resume))[0]).config
         return _as_arguments(config, config.learner.usual_preset())
     # An unknown preset is left to the full parser, whose error shows the choices.
-    name = chosen.preset if chosen.preset in PRESETS else usual_preset(chosen.algorithm)
+    name = chosen.preset if chosen.preset in preset_names() else usual_preset(chosen.algorithm)
     task = _task_among(rest)
     config = preset(name, task or next(iter(TASKS)).name)
     if task is not None and chosen.algorithm in LEARNERS:

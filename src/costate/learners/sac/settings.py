@@ -1,7 +1,6 @@
 """Settings of soft actor-critic."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from costate._base.checks import require_finite
@@ -28,7 +27,7 @@ class SACSettings(CostateConfig, LearnerConfig):
     # Few environments, so that the replay does not fill faster than it is used. 11 × 91 = 1001 rows are a
     # whole episode with its last observation. White noise makes a body tremble, while noise that stays on one
     # side for a while moves it; learning from a replay works with either.
-    usual_rollout: ClassVar[Mapping[str, Any]] = {
+    usual_rollout: ClassVar[dict[str, Any]] = {
         "environments": 16,
         "rollout_length": 91,
         "noise_colour": 1.0,
