@@ -68,6 +68,18 @@ def test_help_tells_what_works_everywhere(capsys):
     assert "--debug" in out
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_task_file_is_named_anywhere_on_the_line(before, tmp_path):
+    """Also before the command, as the overview says."""
+    file = tmp_path / "mine.py"
+    file.write_text("print('mine was loaded')")
+    words = ["--tasks", str(file), "tasks"] if before else ["tasks", "--tasks", str(file)]
+    shown = subprocess.run(
+        [sys.executable, "-m", "costate", *words], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("mine was loaded")
+
+
 # Errors.
 
 

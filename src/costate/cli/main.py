@@ -170,6 +170,7 @@ def _unexpected(error: Exception, debug: bool) -> str:
 
 def _dispatch(arguments: list[str]) -> int:
     _without_colours_where_asked()
+    arguments = without_task_files(arguments)
     if not arguments:
         print(_examples())
         return 0
@@ -181,12 +182,11 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise ConfigError(f"Unknown command {arguments[0]!r}. {nearest(arguments[0], tuple(COMMANDS))}")
-    rest = without_task_files(arguments[1:])
     load_task_files()
     command = importlib.import_module(f"costate.cli.commands.{arguments[0]}")
     run: Callable[[list[str]], int] = command.run
     with explained_usage(arguments[0], command):
-        return run(rest)
+        return run(arguments[1:])
 
 
 def _without_colours_where_asked() -> None:
