@@ -142,14 +142,14 @@ def test_a_hidden_group_that_is_given_is_refused_by_its_name(form: str, tmp_path
     error = MisuseError if form == "jax" else numpy_runtime.MisuseError
     with pytest.raises(
         error,
-        match=r"has velocity, which this policy was trained without and does not read. "
-        r"Leave it out, and give position alone",
+        match=r"This policy was trained without velocity\. "
+        r"Leave that out of the observation, and give only position\.",
     ):
         agent.step({"position": np.zeros(3), "velocity": np.zeros(2)})
     with pytest.raises(
         error,
         match=r"shape \[5\], but this policy reads 3 numbers: position \(3\), and not velocity \(2\), "
-        r"which it was trained without",
+        r"which were hidden in training",
     ):
         agent.step(np.zeros(5))
     assert agent.step({"position": np.zeros(3)}).shape == (2,)

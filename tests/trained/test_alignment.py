@@ -123,7 +123,7 @@ def trained(request, tmp_path_factory):
     small = {"policy": dataclasses.replace(config.policy, hidden_size=6), "rollout": RolloutConfig(4, 50)}
     if config.learner_name == "sac":
         replay = dataclasses.replace(config.learner.replay, capacity=800, window=12, batch=4)
-        small["sac"] = dataclasses.replace(
+        small["learner"] = dataclasses.replace(
             config.learner, warmup_steps=200, steps_per_update=50, head_width=8, replay=replay
         )
     config = dataclasses.replace(config, steps=600, checkpoint_every=1, **small)

@@ -30,7 +30,7 @@ def run(tmp_path_factory):
     parts = {
         "policy": PolicyConfig(hidden_size=8),
         "rollout": RolloutConfig(environments=4),
-        "ppo": PPOConfig(epochs=1, minibatches=1),
+        "learner": PPOConfig(epochs=1, minibatches=1),
     }
     return train(RunConfig(TASK, steps=4000, **parts), tmp_path_factory.mktemp("exporting") / "run").run
 

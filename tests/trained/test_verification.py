@@ -309,6 +309,6 @@ def test_another_machine_is_told_by_what_decides_about_arithmetic() -> None:
     }
     first, second = machine_changes(then, now)
     assert first == f"jax was 0.1 and is {now['versions']['jax']}"
-    assert second.startswith("the processor lacks quantum and has ")
+    assert second.startswith("compared with the processor of the run, this one lacks quantum and adds ")
     # A record that something has damaged is another machine, and no reason to stop.
     assert machine_changes({"cpu_features": 3, "arithmetic": [], "devices": {}, "versions": "none"}, now)
