@@ -24,7 +24,7 @@ from costate.envs.engines.gymnasium import action_bounds, host_env, observation_
 from costate.envs.engines.host import HostEnv, episode_seed
 from costate.envs.sensors import SensorConfig
 from costate.experiments.report import write_report
-from costate.learners.ppo.update import PPOConfig
+from costate.learners.ppo.config import PPOConfig
 from costate.learners.rollout import RolloutConfig
 from costate.policies.controllers import AbstractController
 from costate.policies.policy import PolicyConfig

@@ -137,7 +137,7 @@ def test_an_unknown_task_is_refused(capsys):
 def test_solve_without_a_problem_lists_the_problems(capsys):
     assert main(["solve"]) == 0
     out = capsys.readouterr().out
-    assert "double-integrator-time    A unit mass moved by 1 from rest to rest in the least time" in out
+    assert "double-integrator-time    The minimum-time move of a unit mass by 1, rest to rest" in out
     assert "costate solve pendulum" in out
     assert main(["solve", "--json"]) == 0
     names = [problem["name"] for problem in json.loads(capsys.readouterr().out)["problems"]]

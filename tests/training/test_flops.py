@@ -110,4 +110,4 @@ def test_an_update_off_policy_takes_the_products_of_the_hand_count_and_no_more(p
     counted = product_flops(program(state.learner, state.replay, state.key).jaxpr)
     # Beside what is needed, biases are summed by products with a row of ones, and the gradient of the first
     # rows' memory is formed and not used.
-    assert counted == pytest.approx(flops_per_update(config), rel=0.01)
+    assert counted == pytest.approx(flops_per_update(config, config.learner), rel=0.01)

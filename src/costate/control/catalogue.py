@@ -18,7 +18,7 @@ PROBLEMS: Registry[Callable[[], ControlProblem]] = Registry("problem")
 
 @PROBLEMS.register("lqr")
 def lqr() -> ControlProblem:
-    """Return the regulation of an undamped oscillator with quadratic cost and no limits."""
+    """The regulation of an undamped oscillator with quadratic cost and no limits."""
     matrices = LinearQuadratic(
         np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([[0.0], [1.0]]), np.eye(2), np.eye(1), np.eye(2)
     )
@@ -27,13 +27,13 @@ def lqr() -> ControlProblem:
 
 @PROBLEMS.register("double-integrator-energy")
 def double_integrator_energy() -> ControlProblem:
-    """Return the minimum-energy move of a unit mass by 1, rest to rest, in unit time: u* = 6 − 12t."""
+    """The minimum-energy move of a unit mass by 1, rest to rest, in unit time: u* = 6 − 12t."""
     return _double_integrator("energy", QuadraticCost(jnp.eye(1)), jnp.full(1, jnp.inf), 1.0)
 
 
 @PROBLEMS.register("double-integrator-time")
 def double_integrator_time() -> ControlProblem:
-    """Return the minimum-time move of a unit mass by 1, rest to rest, with |u| ≤ 1.
+    """The minimum-time move of a unit mass by 1, rest to rest, with |u| ≤ 1.
 
     The solution is full thrust, then full brake, with t_f = 2.
     """
@@ -42,7 +42,7 @@ def double_integrator_time() -> ControlProblem:
 
 @PROBLEMS.register("double-integrator-fuel")
 def double_integrator_fuel() -> ControlProblem:
-    """Return the minimum-fuel move of a unit mass by 1, rest to rest, in a time of 3 with |u| ≤ 1.
+    """The minimum-fuel move of a unit mass by 1, rest to rest, in a time of 3 with |u| ≤ 1.
 
     The cost is ∫|u| dt, and the solution is thrust, coast, brake.
     """
@@ -51,7 +51,7 @@ def double_integrator_fuel() -> ControlProblem:
 
 @PROBLEMS.register("pendulum")
 def pendulum() -> ControlProblem:
-    """Return the swing-up of a pendulum whose torque limit is too low to lift it directly."""
+    """The swing-up of a pendulum whose torque limit is too low to lift it directly."""
     system = Pendulum()
     with jax.enable_x64(True):
         return ControlProblem(
@@ -69,7 +69,7 @@ def pendulum() -> ControlProblem:
 
 @PROBLEMS.register("cartpole")
 def cartpole() -> ControlProblem:
-    """Return the swing-up of a pole on a cart, which must end at rest in the middle of the rail."""
+    """The swing-up of a pole on a cart, which must end at rest in the middle of the rail."""
     system = CartPole()
     with jax.enable_x64(True):
         return ControlProblem(
