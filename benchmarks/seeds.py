@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from costate.config.presets import PresetName, preset
+from costate.config.presets import preset
 from costate.config.run_config import RunConfig, config_hash
 from costate.runs.run_directory import Run, open_run
 from costate.training.console import reporter_for_stdout
@@ -27,7 +27,7 @@ from costate.training.loop import resume, train, train_together
 
 def main(
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")],
-    preset_name: PresetName = "nc-gru",
+    preset_name: str = "nc-gru",
     steps: int = 3_200_000,
     seeds: int = 5,
     runs: pathlib.Path = pathlib.Path("runs"),

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from costate.config.presets import preset
+from costate.config.run_config import RunConfig
 from costate.learners.ppo.batch import Batch, Rows
 from costate.learners.ppo.losses import total_loss
 from costate.policies.cores import scan_unroll, unroll
@@ -102,13 +103,16 @@ def test_a_minibatch_of_one_variant_against_another(benchmark, left, right, most
     assert first / second < most
 
 
+def of_a_step(config: RunConfig) -> float:
+    """Return the operations in the matrix products of an environment step."""
+    return config.learner.flops_per_env_step(config)
+
+
 def test_a_minibatch_against_its_own_matrix_products(benchmark):
     """Compare the gradient with one large product of equally many operations, the machine's limit."""
-    from costate.training.benchmark import flops_per_env_step
-
     config = preset("nc-gru", "WalkerStand")
     once = dataclasses.replace(config, learner=dataclasses.replace(config.learner, epochs=1))
-    flops = STEPS * STREAMS * (flops_per_env_step(config) - flops_per_env_step(once)) / 3.0
+    flops = STEPS * STREAMS * (of_a_step(config) - of_a_step(once)) / 3.0
     size = 2048
     matrix = jnp.ones((size, size))
     product = jax.jit(jnp.matmul)
