@@ -145,7 +145,7 @@ def test_seeds_on_devices_of_their_own_learn_what_each_learns_alone():
 def test_eight_virtual_devices_learn_what_one_learns():
     """Run two seeds in groups of four devices in a new process, since JAX fixes its devices at startup."""
     code = """
-import sys; sys.path.insert(0, "tests")
+import sys; sys.path[:0] = ["tests", "tests/learners"]
 from test_sharding import SMALL, DeviceGrid, assert_close, updated
 alone, shared = updated(SMALL, (0, 1), 1), updated(SMALL, (0, 1), 8)
 assert shared[0] == DeviceGrid(2, 4), shared[0]

@@ -242,10 +242,10 @@ def run_metrics(run: Run) -> list[float]:
 @RUNS
 def test_predicting_the_observation_is_learnt(tmp_path, config):
     """On a pendulum, over 60 iterations; the first and the last twenty are two cycles of episodes each."""
-    changes = {"ppo": dataclasses.replace(config.learner, learning_rate=3e-3, learning_rate_decay="none")}
-    if config.learner_name == "sac":
-        replay = ReplayConfig(capacity=4000, window=8, burn_in=4, batch=16)
-        changes = {"sac": dataclasses.replace(config.learner, learning_rate=3e-3, replay=replay)}
+    own = {
+        "ppo": {"learning_rate_decay": "none"},
+        "sac": {"replay": ReplayConfig(capacity=4000, window=8, burn_in=4, batch=16)},
+    }[config.learner_name]
     longer = dataclasses.replace(
         config,
         task="TorquePendulum",
@@ -253,7 +253,7 @@ def test_predicting_the_observation_is_learnt(tmp_path, config):
         checkpoint_every=60,
         evaluate_every=0,
         losses=(BeliefConfig(coef=1.0),),
-        **changes,
+        learner=dataclasses.replace(config.learner, learning_rate=3e-3, **own),
     )
     found = run_metrics(train(longer, tmp_path / "run").run)
     # The error of the best constant prediction stays where it is; random weights begin above it.

@@ -128,10 +128,9 @@ def test_a_controller_shows_h_and_forgets_everything():
 
 
 LEARNERS = {
-    "ppo": {"ppo": PPOConfig(epochs=1, minibatches=1, bptt_length=50)},
+    "ppo": {"learner": PPOConfig(epochs=1, minibatches=1, bptt_length=50)},
     "sac": {
-        "algorithm": "sac",
-        "sac": SACConfig(
+        "learner": SACConfig(
             critic="recurrent",
             steps_per_update=100,
             warmup_steps=300,

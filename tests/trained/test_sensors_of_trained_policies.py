@@ -126,8 +126,8 @@ def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
     for wrong, message in (
         (["--over", "nois", "--values", "1"], "Did you mean noise"),
         (["--over", "delay", "--values", "1.5"], "whole numbers"),
-        (["--over", "noise"], "through no values"),
-        (["--values", "1"], "Say so with --over"),
+        (["--over", "noise"], "--over noise needs --values"),
+        (["--values", "1"], "--values needs --over"),
         (["--sensors", "noise"], "should be NAME=VALUE"),
         (["--sensors", "mask-input=bits"], "mask_input is bits, but the policy was trained with bit"),
     ):

@@ -269,7 +269,7 @@ def test_restarts_are_counted_once():
 )
 def test_every_preset_trains_and_so_do_truncated_gradients(tmp_path, name, bptt_length):
     ppo = dataclasses.replace(
-        preset(name, "FingerTurnHard").learner, epochs=1, minibatches=2, bptt_length=bptt_length
+        preset(name, "FingerTurnHard").learner, epochs=2, minibatches=2, bptt_length=bptt_length
     )
     config = two_iterations(name, learner=ppo)
     rows = train(config, tmp_path / "run").run.read_metrics()
