@@ -128,7 +128,7 @@ def test_a_grid_over_a_fault_on_the_command_line(faulty_run, tmp_path, capsys):
         (["--over", "delay", "--values", "1.5"], "whole numbers"),
         (["--over", "noise"], "--over noise needs --values"),
         (["--values", "1"], "--values needs --over"),
-        (["--sensors", "noise"], "should be NAME=VALUE"),
+        (["--sensors", "noise"], "--sensors takes NAME=VALUE"),
         (["--sensors", "mask-input=bits"], "mask_input is bits, but the policy was trained with bit"),
     ):
         assert main(["robustness", str(faulty_run.path), *wrong]) == 1
