@@ -42,4 +42,6 @@ def test_one_that_cannot_be_imported_is_named_with_its_package_and_the_reason(in
 
 
 def test_a_group_that_nobody_declares_is_no_matter():
+    before = set(sys.modules)
     discovery.load_entry_points("costate.of_nobody")
+    assert set(sys.modules) == before, "nothing is imported"
